@@ -112,6 +112,47 @@ def test_what_replaces_one_file_is_renamed_when_it_is_whole(
     assert _is_renamed(name, target, more, named) == renamed
 
 
+COUNTED = ("_batches_seen_since_last_saving", "_last_batch_seen")
+
+
+def counted(made: KerasAdapter) -> list[Any]:
+    return [[getattr(one, name) for name in COUNTED] for one in made._callbacks._callbacks]
+
+
+def test_of_batches_that_are_only_counted_a_joiner_gets_the_number(adapter: Make, best: Path) -> None:
+    """Two counts that cross epochs of four steps, one of which is evaluated in the middle."""
+    names = [str(best.parent / f"{{batch}}-{{loss:.0f}}-{every}.weights.h5") for every in (3, 5)]
+    source = callbacks(
+        *(
+            f"ModelCheckpoint({name!r}, save_weights_only=True, save_freq={every})"
+            for name, every in zip(names, (3, 5), strict=True)
+        )
+    )
+
+    def advance(made: KerasAdapter, number: int) -> None:
+        made.apply(np.full(made.size, number, made.dtype), 1.0)
+        at_gate, ends = number == 6, number % 4 == 0
+        loss = None if number == 7 else float(number)
+        made.logs(StepLogs(number, (number - 1) // 4, loss, ends, loss, at_gate=at_gate))
+        if at_gate:
+            made.gate(GateLogs(number, 1, (("val_loss", 0.5),), False, loss))
+
+    made = adapter(source)
+    late = adapter(source, process="worker-2-1")
+    for number in range(1, 31):
+        advance(made, number)
+        joiner = adapter(source, process="worker-1-1") if number in (1, 6, 7, 13) else late
+        joiner.load(made.image())
+        assert counted(joiner) == counted(made)
+        missed = len(joiner._callbacks._missed)
+        assert missed == len(made._callbacks._missed)
+    # the first commit, the end of each epoch, the evaluation, the commit without a loss, and the last
+    assert len(made._callbacks.state()) == 1 + 7 + 1 + 1 + 1
+    advance(late, 31)
+    late.load(made.image())
+    assert counted(late) == counted(made), "what it has counted is of a commit that was redone"
+
+
 @pytest.mark.parametrize("joins", [False, True])
 def test_the_next_writer_saves_what_a_lost_one_did_not(
     adapter: Make, best: Path, source: str, joins: bool

@@ -290,13 +290,25 @@ def test_without_callbacks_nothing_is_done_at_the_end() -> None:
             "m.py: EarlyStopping: restore_best_weights=True would keep",
         ),
         (lambda: keras.callbacks.EarlyStopping(monitor="loss"), "nobody knows the loss of all minibatches"),
-        (lambda: keras.callbacks.EarlyStopping(monitor="val_loss"), "--validation_data adds val_loss"),
+        (
+            lambda: keras.callbacks.EarlyStopping(monitor="val_loss"),
+            "known at the end of an epoch: nothing; --validation_data adds val_loss",
+        ),
         (lambda: 3, "m.py: callbacks returned a int"),
     ],
 )
 def test_callbacks_that_are_not_possible_are_refused(made: Callable[[], Any], said: str) -> None:
     with pytest.raises(BadModel, match=said):
         adapter_of(functional, callbacks=lambda: [made()])
+
+
+def test_what_may_be_monitored_is_named_without_what_nobody_knows() -> None:
+    with pytest.raises(BadModel, match=r"monitors 'val_f1'; known at the end of an epoch: val_loss$"):
+        adapter_of(
+            functional,
+            callbacks=lambda: [keras.callbacks.EarlyStopping(monitor="val_f1", mode="max")],
+            validation_data="held out",
+        )
 
 
 def at_end(epoch: int, loss: float) -> GateLogs:

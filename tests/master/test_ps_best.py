@@ -9,7 +9,14 @@ from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, H
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
-from elasticdl.master.core.records import CutRecord, EvaluatedRecord, ResumedRecord
+from elasticdl.master.core.records import (
+    MOST_BARRIERS,
+    CutRecord,
+    EvaluatedRecord,
+    FailedRecord,
+    ResumedRecord,
+    read_journal,
+)
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps.snapshots import LAST_ATTEMPTS, LAST_SECONDS
@@ -169,6 +176,37 @@ def test_a_job_that_continues_knows_what_was_the_best() -> None:
     assert cuts(rig) == []
     train(rig, FIRST)
     score(rig, 0.4)
+    assert cuts(rig) == [(5, True)]
+
+
+@pytest.mark.parametrize(("more", "refused"), [(4, False), (3, True)])
+def test_barriers_of_an_earlier_job_count_where_callbacks_have_to_pass_all(more: int, refused: bool) -> None:
+    """Four come after task 2; the earlier job has waited more often in the same tasks."""
+    known = tuple(
+        EvaluatedRecord(state(4, view), (("val_loss", 0.5),), 0.0, TaskNumber(2))
+        for view in range(MOST_BARRIERS - more)
+    )
+    path = "/checkpoints/checkpoint-5/manifest.json"
+    resumed = ResumedRecord(7, path, Done(TaskNumber(2)), MOST_BARRIERS, None, MODEL, 0, known)
+    rig = Rig(evaluation=EVALUATION, follows=True, resumed=resumed)
+    rig.start(FIRST)
+    rig.tick()
+    end = rig.master.journal.terminal
+    assert (isinstance(end, FailedRecord) and "with those of the checkpoint" in end.reason) == refused
+
+
+def test_the_best_barrier_is_known_however_many_come_after_it() -> None:
+    barriers = [
+        EvaluatedRecord(state(step), (("val_loss", 0.1 if step == 1 else 0.5),), 0.0, TaskNumber(1))
+        for step in range(1, MOST_BARRIERS + 5)
+    ]
+    path = "/checkpoints/checkpoint-5/manifest.json"
+    known = tuple(read_journal(barriers).evaluated.values())
+    rig = begun(resumed=ResumedRecord(7, path, Done(TaskNumber(2)), 3, None, MODEL, 0, known))
+    score(rig, 0.2)
+    assert cuts(rig) == []
+    train(rig, FIRST)
+    score(rig, 0.05)
     assert cuts(rig) == [(5, True)]
 
 

@@ -65,7 +65,6 @@ from elasticdl.worker.ps.events import (
     Asked,
     AwaitEnd,
     AwaitRows,
-    BarriersPassed,
     Compute,
     Computed,
     Confirm,
@@ -82,7 +81,8 @@ from elasticdl.worker.ps.events import (
     Leaving,
     Line,
     Log,
-    PassBarriers,
+    PassBarrier,
+    Passed,
     Pull,
     PullRows,
     PullVariables,
@@ -703,21 +703,34 @@ def logs(step: int, ended: bool = False) -> GateLogs:
 def test_callbacks_pass_a_barrier_before_anything_beyond_is_begun() -> None:
     rig = Rig(follows=True)
     rig.hear(gate(6), gate(12, ended=True), Leased(4, 0, 0))
-    assert rig.work == PassBarriers((logs(6),), anew=False)
-    assert not any(isinstance(one, Send) for one in rig.end(BarriersPassed(None)))
-    assert rig.work == PassBarriers((logs(12, ended=True),), anew=False)
-    assert Send(BarrierPassed(StateId(12, ViewId(0)), "")) in rig.end(BarriersPassed(None))
+    assert rig.work == PassBarrier(logs(6), anew=False)
+    assert not any(isinstance(one, Send) for one in rig.end(Passed(None)))
+    assert rig.work == PassBarrier(logs(12, ended=True), anew=False)
+    assert Send(BarrierPassed(StateId(12, ViewId(0)), "")) in rig.end(Passed(None))
     assert isinstance(rig.work, Fetch)
     rig.hear(gate(18), Leased(5, 0, 0))
-    assert isinstance(rig.until(PassBarriers), PassBarriers)
+    assert isinstance(rig.until(PassBarrier), PassBarrier)
     assert [one.chunk.task for one in rig.done(Compute)] == [4], "the one that was begun is computed"
-    assert rig.work == PassBarriers((logs(18),), anew=False)
+    assert rig.work == PassBarrier(logs(18), anew=False)
+
+
+def test_a_worker_that_joins_passes_what_was_before_one_by_one_and_shows_that_it_goes_on() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6), gate(12), gate(18), Leased(6, 0, 0))
+    seen = []
+    for step in (6, 12, 18):
+        assert rig.work == PassBarrier(logs(step), anew=False)
+        seen.append(rig.machine.beat[2])
+        said = [one for one in rig.end(Passed(None)) if isinstance(one, Send)]
+    assert seen == sorted(set(seen))
+    assert said == [Send(BarrierPassed(StateId(18, ViewId(0)), ""))]
+    assert isinstance(rig.work, Fetch)
 
 
 def test_a_worker_says_on_each_connection_what_its_callbacks_have_passed_and_want() -> None:
     rig = Rig(follows=True)
     rig.hear(gate(6))
-    rig.end(BarriersPassed("enough"))
+    rig.end(Passed("enough"))
     assert rig.work is None
     said = [one.message for one in rig.feed(Connected()) if isinstance(one, Send)]
     assert [one.follows for one in said if isinstance(one, Enroll)] == [True]
@@ -729,24 +742,24 @@ def test_a_worker_says_on_each_connection_what_its_callbacks_have_passed_and_wan
 def test_after_a_roll_back_callbacks_begin_anew_unless_nothing_is_forgotten() -> None:
     rig = Rig(follows=True)
     rig.hear(gate(6), gate(12))
-    rig.end(BarriersPassed(None))
-    rig.end(BarriersPassed(None))
+    rig.end(Passed(None))
+    rig.end(Passed(None))
     rig.hear(placed(1))
-    assert rig.work == PassBarriers((), anew=True)
+    assert rig.work == PassBarrier(None, anew=True)
     rig.hear(gate(12), gate(6, roll_back=1))  # the first is of before
-    rig.end(BarriersPassed(None))
-    assert rig.work == PassBarriers((logs(6),), anew=False)
-    assert Send(BarrierPassed(StateId(6, ViewId(0)), "")) in rig.end(BarriersPassed(None))
+    rig.end(Passed(None))
+    assert rig.work == PassBarrier(logs(6), anew=False)
+    assert Send(BarrierPassed(StateId(6, ViewId(0)), "")) in rig.end(Passed(None))
     rig.hear(gate(12, of=1, roll_back=1))
-    assert rig.work == PassBarriers((logs(12),), anew=False)
+    assert rig.work == PassBarrier(logs(12), anew=False)
 
 
 def test_what_a_roll_back_has_not_forgotten_is_said_once_more() -> None:
     """The master waits for it again, and a worker that was at work meanwhile has nothing to pass."""
     rig = Rig(follows=True)
     rig.hear(gate(6), gate(12))
-    rig.end(BarriersPassed(None))
-    rig.end(BarriersPassed(None))
+    rig.end(Passed(None))
+    rig.end(Passed(None))
     rig.hear(Leased(4, 0, 0))
     rig.until(Compute)
     assert rig.say(placed(1), gate(6, roll_back=1)) == []
@@ -766,8 +779,8 @@ def test_a_worker_whose_callbacks_follow_nothing_passes_nothing() -> None:
 def test_the_result_is_written_after_the_last_barrier() -> None:
     rig = Rig(follows=True)
     rig.hear(gate(6), WriteResult(6, 1))
-    assert isinstance(rig.work, PassBarriers)
-    rig.end(BarriersPassed("enough"))
+    assert isinstance(rig.work, PassBarrier)
+    rig.end(Passed("enough"))
     assert isinstance(rig.work, PullVariables)
 
 

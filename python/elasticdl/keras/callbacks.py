@@ -1,7 +1,8 @@
 """Keras callbacks in a group: every member runs them on the same logs, and their history is part of the state.
 
 A callback keeps what it knows in attributes of its own, which nobody can copy; so the logs are kept instead, and a member that heals
-replays them from the beginning. The best weights of `EarlyStopping` come with the state (`bestweights.py`).
+replays them from the beginning; of batches that callbacks only count (`ModelCheckpoint`) their number. The best weights of
+`EarlyStopping` come with the state (`bestweights.py`).
 
 One member writes files: `saves.py` has what callbacks save of the model, `writeronly.py` the callbacks that run there alone. The others
 keep what they have not written as long as their state is the one of which it is. A member commits no step before the writer has given its
@@ -12,7 +13,7 @@ writer writes before it commits (`make_up`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,6 +29,7 @@ from elasticdl.keras.saves import Saves, Write
 from elasticdl.keras.writeronly import WRITER_ONLY, Call, close, run, spoken
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.modelfile import describe
+from elasticdl.worker.usermetrics import LOSS
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
@@ -97,7 +99,12 @@ class GroupCallbacks:
         for callback in self._callbacks:
             close(callback)
         self._callbacks = self._made()
-        self._batches = any(_follows_batches(callback) for callback in self._callbacks)
+        by_batch = [callback for callback in self._callbacks if _follows_batches(callback)]
+        self._batches = bool(by_batch)
+        # It knows no more of batches than how many there were, so no entry of each is kept.
+        self._counts = self._batches and all(type(one) is keras.callbacks.ModelCheckpoint for one in by_batch)
+        self._ran: int | None = None
+        """The step of the last commit whose hooks have run."""
         self._history: list[CommitEntry | GateEntry] = []
         self._latest: CommitEntry | GateEntry | None = None
         self._missed.clear()
@@ -150,7 +157,9 @@ class GroupCallbacks:
             )
 
     def _check_monitored(self, callback: Any, name: str) -> None:
-        wanted, known = getattr(callback, "monitor", "loss"), self._monitored
+        if not hasattr(callback, "monitor"):
+            return
+        wanted, known = callback.monitor, self._monitored
         if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
             # it looks for the way that is better, and compares nothing
             callback.mode = known.get(wanted) or "min"
@@ -158,11 +167,12 @@ class GroupCallbacks:
         if wanted not in known:
             more = (
                 ""
-                if len(known) > 1
+                if LOSS in known
                 else "; --validation_data adds val_loss and the metrics of eval_metrics_fn"
             )
+            names = ", ".join(known) or "nothing"
             raise BadModel(
-                f"{self._path}: the callback {name} monitors {wanted!r}; known at the end of an epoch: {', '.join(known)}{more}"
+                f"{self._path}: the callback {name} monitors {wanted!r}; known at the end of an epoch: {names}{more}"
             )
         if getattr(callback, "mode", "") != "auto":
             return
@@ -236,6 +246,7 @@ class GroupCallbacks:
 
     def _run(self, entry: CommitEntry, writing: bool) -> None:
         step, epoch, ended, mean, at_gate = entry
+        self._ran = step
         self._at(step)
         if epoch != self._epoch:
             self._enter(epoch, 0, writing)
@@ -325,16 +336,21 @@ class GroupCallbacks:
 
     def state(self) -> list[list[Any]]:
         """Return the history, JSON-able; the last entry is that of the latest commit or gate, which says what state it is."""
-        latest = [] if self._latest is None or self._keeps(self._latest) else [self._latest]
+        latest = [] if self._latest in (None, *self._history[-1:]) else [self._latest]
         return [list(entry) for entry in (*self._history, *latest)]
 
-    def _keeps(self, entry: CommitEntry | GateEntry) -> bool:
-        """Tell whether an entry is history: the commits of an epoch are only if a callback follows batches."""
-        return isinstance(entry, GateEntry) or entry.epoch_ended or self._batches
+    def _keeps(self, entry: CommitEntry | GateEntry, *, first: bool) -> bool:
+        """Tell whether an entry is history: the commits of an epoch are only if a callback follows batches.
+
+        Where batches are counted only, the first one says from where on, and those without a loss are none.
+        """
+        if isinstance(entry, GateEntry) or entry.epoch_ended:
+            return True
+        return self._batches and (first or entry.epoch_loss is None or not self._counts)
 
     def _note(self, entry: CommitEntry | GateEntry) -> None:
         self._latest = entry
-        if self._keeps(entry):
+        if self._keeps(entry, first=not self._history):
             self._history.append(entry)
 
     def restore(self, state: Any) -> None:
@@ -348,20 +364,46 @@ class GroupCallbacks:
             raise TransferFailed("the state's callback history can't be read") from None
         if self._make is None:
             return
-        kept = [entry for entry in history if self._keeps(entry)]
-        if kept[: len(self._history)] != self._history:
+        kept = [entry for place, entry in enumerate(history) if self._keeps(entry, first=not place)]
+        if kept[: len(self._history)] != self._history or self._has_counted_others(history, kept):
             if self._rate is not None:
                 self._optimizer.learning_rate = self._rate
             self._begin(writing=False)
         for entry in kept[len(self._history) :]:
             self._history.append(entry)
-            if isinstance(entry, GateEntry):
-                self._run_gate(entry, writing=False)
-            else:
-                self._run(entry, writing=False)
-        if history:
-            self._latest = history[-1]
-            self._at(self._latest.step)
+            self._replay(entry)
+        if not history:
+            return
+        if self._counts and history[-1] not in (self._latest, *kept[-1:]):
+            self._replay(history[-1])
+        self._latest = history[-1]
+        self._at(self._latest.step)
+
+    def _has_counted_others(
+        self, history: Sequence[CommitEntry | GateEntry], kept: Sequence[CommitEntry | GateEntry]
+    ) -> bool:
+        """Tell whether hooks have run for commits that this history, of which `kept` is to be kept, does not have, or has otherwise."""
+        ran = self._ran
+        if not self._counts or ran is None or history[-1:] == [self._latest]:
+            return False
+        following = [*kept[len(self._history) :], *(one for one in history[-1:] if one not in kept[-1:])]
+        return not following or any(
+            one.step < ran if isinstance(one, GateEntry) else one.step <= ran for one in following
+        )
+
+    def _replay(self, entry: CommitEntry | GateEntry) -> None:
+        """Run the hooks of an entry, and before it those of the commits that are counted only, of which no entry is kept."""
+        is_gate = isinstance(entry, GateEntry)
+        if self._counts and self._ran is not None:
+            for step in range(self._ran + 1, entry.step + is_gate):
+                # Whatever they have saved was of a state before, but for that of the gate, whose loss is the same.
+                at_gate = step == entry.step
+                loss = entry.epoch_loss if at_gate else 0.0
+                self._run(CommitEntry(step, entry.epoch, False, loss, at_gate), writing=False)
+        if isinstance(entry, GateEntry):
+            self._run_gate(entry, writing=False)
+        else:
+            self._run(entry, writing=False)
 
 
 def _read_entry(body: Any) -> CommitEntry | GateEntry:

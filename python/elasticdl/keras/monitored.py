@@ -17,6 +17,11 @@ def monitored(user: UserModel, spec: JobSpec) -> dict[str, str]:
     return monitored_in_evaluations(user)
 
 
+def monitored_at_barriers(user: UserModel, spec: JobSpec) -> dict[str, str]:
+    """Return what `monitored` does with parameter servers, where nobody knows the loss of all minibatches."""
+    return {name: way for name, way in monitored(user, spec).items() if name not in LOSS_ALONE}
+
+
 def monitored_in_evaluations(user: UserModel) -> dict[str, str]:
     """Return the names that there are if the model is evaluated at the end of each epoch. Raises BadModel for what are no metrics."""
     own = {one.name: direction_of(one.metric) for one in user_metrics(user)}

@@ -37,7 +37,7 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
-from elasticdl.keras.monitored import monitored
+from elasticdl.keras.monitored import monitored_at_barriers
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
@@ -106,7 +106,7 @@ class KerasPsAdapter:
             self._spec.num_epochs,
             user.path,
             self._process,
-            monitored(user, self._spec),
+            monitored_at_barriers(user, self._spec),
         )
         self._check_layers()
         self._dense = self._step.first()

@@ -19,7 +19,9 @@ use crate::ps::PyEntry;
 use crate::ps::catalog::PyCatalog;
 use crate::ps::client::PyBatch;
 use crate::ps::client::PyHead;
+use crate::ps::client::PyNeed;
 use crate::ps::client::PyWanted;
+use crate::ps::client::need;
 use crate::ps::client::stamp;
 use crate::ps::entries;
 
@@ -178,9 +180,15 @@ impl PyPeer {
         py: Python<'py>,
         slot: u32,
         primary_epoch: u64,
-    ) -> Option<Bound<'py, PyBytes>> {
-        let (words, _) = self.0.cut(slot, primary_epoch)?;
-        Some(bytes(py, &words))
+        steps: u64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let cut = self.0.cut(slot, primary_epoch, steps).map_err(stopped)?;
+        Ok(cut.map(|(words, until)| (bytes(py, &words), until)))
+    }
+
+    /// Return the last roll-back that it has heard of, and how many steps it knows to be complete in it.
+    fn complete(&self) -> (u64, u64) {
+        self.0.node().complete()
     }
 
     #[pyo3(signature = (slot, words))]
@@ -282,7 +290,7 @@ impl PyRequestTracker {
     }
 
     /// Want rows, and a push of these gradients of distinct ids and of variables.
-    #[pyo3(signature = (now, ticket, wanted, head=None, rows=vec![], dense=vec![], is_first=false))]
+    #[pyo3(signature = (now, ticket, wanted, head=None, rows=vec![], dense=vec![], is_first=false, needed=None, confirms=0))]
     #[allow(clippy::too_many_arguments)]
     fn begin(
         &mut self,
@@ -293,9 +301,12 @@ impl PyRequestTracker {
         rows: Vec<(PyRef<'_, PyBatch>, Vec<f32>)>,
         dense: Vec<(usize, Vec<f32>)>,
         is_first: bool,
+        needed: Option<PyNeed>,
+        confirms: u16,
     ) {
         let wanted = wanted.map(|(chunk, batches, variables)| Wanted {
             chunk: stamp(chunk),
+            need: need(needed),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
             variables,
             ..Wanted::default()
@@ -316,10 +327,15 @@ impl PyRequestTracker {
                 .iter()
                 .map(|(at, numbers)| (*at, &numbers[..]))
                 .collect();
-            Pushed::new(&self.catalog, head, &rows, &dense, is_first)
+            Pushed::new(&self.catalog, head, &rows, &dense, is_first).confirming(confirms)
         });
         let now = self.at(now);
         self.tracker.begin(now, ticket, wanted, pushed);
+    }
+
+    /// Let all servers know how many chunks of tasks are settled.
+    fn confirm(&mut self, roll_back: u64, low: u64, tasks: Vec<(u64, u16)>) {
+        self.tracker.confirm(roll_back, low, tasks);
     }
 
     /// Return the servers to which something may be sent now, and when there is more.

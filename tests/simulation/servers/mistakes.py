@@ -14,6 +14,7 @@ from elasticdl.control.protocol.messages import Evaluated, GateOpen, MemberMessa
 from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import WHOLE
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import Out
@@ -23,11 +24,14 @@ from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.work import Work
 from elasticdl.worker.ps.evaluation import Evaluation
-from elasticdl.worker.ps.events import PassBarriers
+from elasticdl.worker.ps.events import PassBarrier
 from elasticdl.worker.ps.machine import Flow, PsMember
+from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.passing import Passing
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
+from tests.simulation.servers.earlier import ROLL_BACK
+from tests.simulation.servers.processes import Counting
 from tests.simulation.servers.world import World
 
 
@@ -212,9 +216,9 @@ class PassesTheLastOnly(World):
             self._passing = self.Hasty(self._settings.follows)
 
         class Hasty(Passing):
-            def work(self) -> PassBarriers:
-                work = super().work()
-                return replace(work, barriers=work.barriers[-1:])
+            def work(self) -> tuple[PassBarrier, tuple[StateId, ...]]:
+                work, _ = Passing(self.follows, self.open[-1:]).work()
+                return work, tuple(gate.state for gate in self.open)
 
             @property
             def is_behind(self) -> bool:
@@ -329,6 +333,45 @@ class BestNotCut(World):
         return replace(super().new_master(), snapshots=self.Careless())
 
 
+class ForgetsTheEarlierJob(World):
+    """A worker's callbacks pass no barrier of the job that this one continues (against rule B5)."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._passing = self.Careless(self._settings.follows)
+
+        class Careless(Passing):
+            def opened(self, gate: GateOpen, roll_back: int) -> Passing:
+                of_earlier = roll_back > ROLL_BACK and gate.state.view <= ROLL_BACK
+                return self if of_earlier else super().opened(gate, roll_back)
+
+
+class NoLineOfWhatIsHeld(World):
+    """A worker passes over what slots hold from an earlier job, and says so to no auditor (against rule R29)."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            *others, settings = known
+            super().__init__(*others, replace(settings, resumed=False))
+
+
+class ReadsWithoutWaiting(World):
+    """A worker does not wait for the steps before its own (against rule A2)."""
+
+    class pacing_class(Counting):
+        def need(self, task: int, chunk: int) -> Needed | None:
+            return None
+
+
+class ConfirmsTooMuch(World):
+    """A worker confirms all of a task with the first chunk that is settled (against rule A3)."""
+
+    class pacing_class(Counting):
+        def settled(self, task: int, chunk: int) -> int:
+            return WHOLE if self.accumulates else 0
+
+
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("held early"), 18, "chunk"),
     (server_that("acknowledged early"), 0, "chunk"),
@@ -362,6 +405,10 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (BestCutLate, 30, "the best snapshot"),
     (AnyIsBest, 15, "the best snapshot|kept as the best"),
     (BestNotCut, 86, "has no snapshot"),
+    (ForgetsTheEarlierJob, 0, "trains task"),
+    (NoLineOfWhatIsHeld, 0, "no audit line"),
+    (ReadsWithoutWaiting, 0, "sees of slots"),
+    (ConfirmsTooMuch, 0, "sees of slots"),
 )
 """Each with a seed that shows it, and what is violated."""
 

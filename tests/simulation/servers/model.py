@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from elasticdl.worker.contract.ps import Gradients, PsBatch
 SLOTS = 4
 CHUNKS = 2
 MINIBATCH = 4
+SEED = 7
 TEXT = Described(0, [], [], Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}), SLOTS).text()
 """For the master, to which the model is words; what servers and clients have is `Model.core`."""
 
@@ -82,10 +83,10 @@ class Model:
 
 
 @lru_cache
-def model(tasks: int) -> Model:
-    """Return the model of a job of so many tasks."""
+def model(tasks: int, accumulates: bool = False) -> Model:
+    """Return the model of a job of so many tasks; `accumulates`: servers sum up the gradients of a wave's tasks."""
     columns = tasks * CHUNKS
-    core = Catalog(
+    described = Catalog(
         seed=0,
         slots=SLOTS,
         tables=[("ids", columns, ("constant", 0.0, 0.0), 1, False)],
@@ -94,6 +95,7 @@ def model(tasks: int) -> Model:
         parameters={"momentum": 0.0, "nesterov": 0.0},
         weight_decay=0.0,
     )
+    core = described.with_policy(False, None, None, accumulates)
     ids: list[list[int]] = [[] for _ in range(SLOTS)]
     for id in itertools.count():
         of_slot = ids[core.slot_of_row(0, id)]
@@ -109,7 +111,7 @@ def model(tasks: int) -> Model:
 
 @lru_cache
 def data(
-    tasks: int, every: int = 0, evaluated: int = 0, epochs: int = 1
+    tasks: int, every: int = 0, evaluated: int = 0, epochs: int = 1, wave: int = 1
 ) -> tuple[tuple[Shard, ...], TaskOrder]:
     """Return a small job's data and its order; the last task of an epoch is short of records, not of chunks.
 
@@ -118,8 +120,8 @@ def data(
     shards = (Shard("data", 0, tasks // epochs * CHUNKS * MINIBATCH - 3),)
     held_out = (Shard("held out", 0, evaluated * CHUNKS * MINIBATCH),)
     plan = EvaluationPlan(held_out, MINIBATCH, every, True, evaluated) if evaluated else None
-    ledger = Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True)
-    return shards, TaskOrder(ledger, epochs, 0, evaluation=plan)
+    ledger = Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, SEED, shuffle=True)
+    return shards, TaskOrder(ledger, epochs, 0, wave, plan)
 
 
 class CatalogOfModel:
@@ -175,6 +177,17 @@ class Adapter:
             everywhere |= all(count == 1.0 for count in counts) << column
             anywhere |= any(count != 0.0 for count in counts) << column
         return everywhere, anywhere
+
+    def counted(
+        self, batch: PsBatch, rows: Sequence[npt.NDArray[np.float32]], mine: int
+    ) -> Iterator[tuple[int, dict[int, float]]]:
+        """Yield, for a chunk's batch, slots with what is seen there of the chunks that touch them."""
+        inverse = np.frombuffer(batch.batches[0].inverse(), np.uint32)
+        # Of each slot the row that all touch, and the chunk's own.
+        shared = rows[0].reshape(-1, self.model.columns)[inverse][::2]
+        for slot, row in zip(self.model.touched(mine), shared, strict=True):
+            yield slot, {column: float(row[column]) for column in self.model.touching[slot]}
+        yield self.model.dense_slot, dict(enumerate(map(float, self.bias)))
 
     def compute(self, batch: PsBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
         column, columns = self.model.column(task, chunk), self.model.columns

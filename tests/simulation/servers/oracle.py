@@ -31,6 +31,7 @@ from tests.simulation.servers.model import CHUNKS, SLOTS
 
 if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
+    from elasticdl.worker.ps.events import Compute
     from elasticdl.worker.ps.tasks import Chunk
     from tests.simulation.servers.processes import ServerProcess, WorkerProcess
     from tests.simulation.servers.world import Plan, World
@@ -110,10 +111,36 @@ class Oracle:
                 f"{worker.name} trains task {chunk.task} after callbacks have passed {passed}, and not {known}"
             )
 
+    def sees(self, worker: WorkerProcess, work: Compute) -> None:
+        """A gradient of a wave's step is made of exactly what all steps before it have made (A4)."""
+        chunk, model, order = work.chunk, self.world.model, self.world.order
+        mine = model.column(chunk.task, chunk.chunk)
+        is_known = all(mine in self.acknowledged[slot] for slot in model.slots_of(mine))
+        # What others have pushed everywhere is pushed once more for nothing.
+        if not self.world.plan.grads_to_wait or chunk.roll_back != self.journal().roll_back or is_known:
+            return
+        first = order.wave_of(chunk.task).start
+        complete = {model.column(task, one) for task in range(first) for one in range(CHUNKS)}
+        complete |= {
+            model.column(task, one) for task in order.wave_of(chunk.task) for one in range(chunk.chunk)
+        }
+        seen = {
+            (slot, column): count
+            for slot, counts in worker.adapter.counted(work.batch, work.rows, mine)
+            for column, count in counts.items()
+        }
+        wrong = [(place, count) for place, count in seen.items() if count != float(place[1] in complete)]
+        if wrong:
+            raise Violation(f"{worker.name} computes chunk {mine} and sees of slots and chunks {wrong[:8]}")
+
     def _check_barrier(self, task: int, what: str) -> None:
         plan = self.world.plan
         passed = {record.task for record in self.journal().evaluated.values()}
-        closed = [barrier for barrier in barriers(plan) if barrier not in passed]
+        closed = [
+            barrier
+            for barrier in barriers(plan)
+            if barrier not in passed and not is_passed_over(plan, barrier)
+        ]
         if closed and task >= closed[0]:
             raise Violation(f"{what} task {task}, and the barrier at {closed[0]} is closed")
         if plan.stop_at and task >= plan.stop_at:
@@ -128,7 +155,7 @@ class Oracle:
         step, roll_back = record.state.step, self.journal().roll_back
         if (
             record.task not in barriers(self.world.plan)
-            or step != record.task * CHUNKS
+            or step != steps_before(self.world.plan, record.task)
             or record.state.view != roll_back
         ):
             raise Violation(f"evaluation of {record.state} at task {record.task} in roll-back {roll_back}")
@@ -143,10 +170,11 @@ class Oracle:
         names = [f"{what} {task}" for task in tasks for what in ("everywhere", "anywhere")]
         if [name for name, _ in record.values] != names:
             raise Violation(f"evaluation of step {step} is made of {record.values}")
-        trained = (1 << step) - 1
+        trained = (1 << record.task * CHUNKS) - 1
+        is_exact = not roll_back or self.world.plan.grads_to_wait
         for name, bits in record.values:
             # Slots that a roll-back has spared have what was trained after the barrier.
-            seen = int(bits) & trained if roll_back else int(bits)
+            seen = int(bits) if is_exact else int(bits) & trained
             if seen != trained:
                 raise Violation(f"evaluation of step {step} has seen {name}: {seen:b}")
 
@@ -191,7 +219,8 @@ class Oracle:
             + plan.record_kills
             + plan.record_masters
         )
-        if not plan.best or lost or journal.roll_back:
+        # What an earlier job has found is better, or some of its slots hold what is beyond the barrier.
+        if not plan.best or lost or journal.roll_back or plan.earlier is not None:
             return
         wanted = self.best_saved()
         if wanted is None:
@@ -226,10 +255,14 @@ class Oracle:
         found = ((number, self._counts(number, slot, entry.primary_epoch)) for number in named)
         return [(number, counts) for number, counts in found if counts is not None]
 
+    def _is_there(self, counts: set[float]) -> bool:
+        """Tell whether a slot has a chunk once, or keeps it for its step, which only its stamps tell."""
+        return counts == {1.0} or (self.world.plan.grads_to_wait > 0 and counts == {0.0})
+
     def _check_acknowledged(self, slot: int) -> None:
         for number, counts in self._replicas(slot):
             for column in self.acknowledged[slot]:
-                if column in counts and counts[column] != {1.0}:
+                if column in counts and not self._is_there(counts[column]):
                     raise Violation(
                         f"chunk {column} was acknowledged, and slot {slot} of server {number} has it {counts[column]} times"
                     )
@@ -252,7 +285,7 @@ class Oracle:
                         raise Violation(f"server {number} has chunk {column} in slot {slot} {counts} times")
             for number, counts in self._replicas(slot):
                 for column in columns & counts.keys():
-                    if counts[column] != {1.0}:
+                    if not self._is_there(counts[column]):
                         raise Violation(
                             f"chunk {column} is of a task that is done, and slot {slot} of server {number} has it {counts[column]} times"
                         )
@@ -322,10 +355,31 @@ def barriers(plan: Plan) -> list[int]:
     if not plan.evaluated and not plan.follows:
         return []
     every = plan.evaluation_steps if plan.evaluated else 0
-    steps = range(every, plan.tasks * CHUNKS, every) if every else range(0)
-    reached = (-(-step // CHUNKS) for step in steps)
+    steps = range(every, CHUNKS * len(waves(plan)), every) if every else range(0)
+    reached = ((*waves(plan), plan.tasks)[-(-step // CHUNKS)] for step in steps)
     epoch = plan.tasks // plan.epochs
     return sorted({*reached, *range(epoch, plan.tasks + 1, epoch)})
+
+
+def waves(plan: Plan) -> list[int]:
+    """Return the first tasks of all waves, each of which has as many steps as a task has chunks."""
+    epoch = plan.tasks // plan.epochs
+    return [
+        first + task
+        for first in range(0, plan.tasks, epoch)
+        for task in range(0, epoch, max(1, plan.grads_to_wait))
+    ]
+
+
+def steps_before(plan: Plan, task: int) -> int:
+    """Return the steps before the first task of a wave, or before the number behind the last one."""
+    return CHUNKS * sum(first < task for first in waves(plan))
+
+
+def is_passed_over(plan: Plan, barrier: int) -> bool:
+    """Tell whether an earlier job has trained what is beyond a barrier, which can't be taken away."""
+    earlier = plan.earlier
+    return earlier is not None and barrier <= max((earlier.low - 1, *earlier.above))
 
 
 def stamp_hash(stamp: tuple[int, int]) -> int:

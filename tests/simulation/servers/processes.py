@@ -43,6 +43,7 @@ from elasticdl.control.protocol.psmessages import (
     Unreached,
 )
 from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.waves import Waves
 from elasticdl.master.core import events
 from elasticdl.worker import events as to_member
 from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Exit, MetricsComputed, Send
@@ -64,7 +65,7 @@ from elasticdl.worker.ps.events import (
     Leaving,
     Log,
     Outcome,
-    PassBarriers,
+    PassBarrier,
     PsEvent,
     Pull,
     PullRows,
@@ -80,9 +81,9 @@ from elasticdl.worker.ps.events import (
 )
 from elasticdl.worker.ps.exchange import Exchange
 from elasticdl.worker.ps.machine import PsMemberSettings
-from elasticdl.worker.ps.pacing import Pacing
+from elasticdl.worker.ps.pacing import Needed, Pacing
 from tests.simulation.oracle import Violation
-from tests.simulation.servers.model import CHUNKS, TEXT, Adapter
+from tests.simulation.servers.model import TEXT, Adapter
 
 if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
@@ -264,7 +265,8 @@ class ServerProcess(Member):
             case CutOrdered():
                 self._cut(message)
             case AccountsWanted():
-                self.send(Accounts(tuple(SlotAccount(*one) for one in self.machine.accounts()), 0, 0))
+                slots = tuple(SlotAccount(*one) for one in self.machine.accounts())
+                self.send(Accounts(slots, *self.machine.complete()))
             case Verdict():
                 self.exit("released" if isinstance(message, Released) else "exit code 3")
 
@@ -307,13 +309,12 @@ class ServerProcess(Member):
         left = set(order.slots)
 
         def cut(slot: int, primary_epoch: int) -> None:
-            words = self.machine.cut(slot, primary_epoch)
-            if words is not None:
-                file[slot] = words
+            cut = self.machine.cut(slot, primary_epoch, order.step)
+            if cut is not None:
+                file[slot], until = words, _ = cut
                 found = self.machine.weights(slot, self.world.model.ids[slot], primary_epoch)
                 counts = {} if found is None else self.world.model.counts(slot, *found)
                 held[slot] = {column for column, count in counts.items() if max(count)}
-                until = max(held[slot], default=-1) // CHUNKS + 1
                 sections.append(
                     SlotSection(slot, primary_epoch, 0, len(words), 0, 0, 0, until, 0, 0, "0" * 32)
                 )
@@ -456,6 +457,13 @@ class Line:
         self.broken_until = 0.0
 
 
+class Counting(Pacing):
+    """Steps whose gradients are added up, and not averaged: each chunk counts itself."""
+
+    def share(self, task: int, chunk: int) -> float:
+        return 1.0
+
+
 class WorkerProcess(Member):
     """A worker: the real machine, what its runner does with the model, and the real machine of its client; and in between what the
     runners of both do. It is also its own source of chunks and audit file.
@@ -473,7 +481,7 @@ class WorkerProcess(Member):
         self.astray = False
         self.wake_at: float | None = None
         self.requests: dict[tuple[int, int], tuple[int, int] | None] = {}
-        self.adapter = Adapter(world.model, world.plan.stop_at * CHUNKS)
+        self.adapter = Adapter(world.model, world.order.steps_before(world.plan.stop_at))
         any_self: Any = self
         self.exchange = Exchange(any_self.adapter, any_self, world.plan.get_model_steps)
         plan = world.order.evaluation
@@ -482,14 +490,15 @@ class WorkerProcess(Member):
             TEXT,
             True,
             skips_nan=False,
-            resumed=False,
+            resumed=world.plan.earlier is not None,
             evaluation=plan,
             metrics=metrics,
             follows=world.plan.follows,
         )
         self.sums: dict[int, list[tuple[int, int]]] = {}
         """What this worker has seen in each minibatch of the evaluation tasks that it has begun."""
-        pacing = Pacing(world.order, None, 0)
+        waves = Waves(world.order) if world.plan.grads_to_wait else None
+        pacing = world.pacing_class(world.order, waves, 0)
         self.machine = world.worker_class(MemberId(name), name, world.order, pacing, settings)
         self.has_started = False
         self.awaited: AwaitRows | AwaitEnd | None = None
@@ -569,10 +578,11 @@ class WorkerProcess(Member):
                 epoch, task, chunk = keys[0]
                 column = world.model.column(world.number_of[epoch, task], chunk)
                 self._take_time(0.001, lambda: self.exchange.fetched(4, 0, self.adapter.batch(column)))
-            case PassBarriers():
+            case PassBarrier():
                 self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
             case Compute():
                 world.oracle.computes(self, instruction.chunk)
+                world.oracle.sees(self, instruction)
                 self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
             case EndTraining():
                 done = self.exchange.carry_out(instruction)
@@ -603,7 +613,10 @@ class WorkerProcess(Member):
             case Exit(code, reason):
                 world.oracle.training_ended(self)
                 world.after(0.0, f"{self.name} ends: {reason}", lambda: self.exit(f"exit code {code}"))
-            case Confirm() | GiveUp():
+            case Confirm(roll_back, low, tasks):
+                self.client.confirm(roll_back, low, list(tasks))
+                world.after(0.0, f"{self.name} confirms", lambda: self.do(self.flow))
+            case GiveUp():
                 raise AssertionError(f"{instruction} belongs to what is not simulated")
             case Log() | Leaving():
                 pass
@@ -671,8 +684,8 @@ class WorkerProcess(Member):
         self.client.learn(list(placed.entries), placed.roll_back)
         self.astray = False
 
-    def pull(self, chunk: Any, batches: Any, variables: list[int], need: None = None) -> int:
-        return self._ask((chunk, list(batches), variables), None, [], [], False)
+    def pull(self, chunk: Any, batches: Any, variables: list[int], need: Needed | None = None) -> int:
+        return self._ask((chunk, list(batches), variables), None, [], [], False, need, 0)
 
     def push(
         self,
@@ -681,7 +694,7 @@ class WorkerProcess(Member):
         dense: Any,
         is_first: bool = False,
         wanted: Any = None,
-        need: None = None,
+        need: Needed | None = None,
         confirms: int = 0,
     ) -> int:
         if wanted is not None:
@@ -690,13 +703,13 @@ class WorkerProcess(Member):
         gradients = [(batch, list(memoryview(numbers))) for batch, numbers, _ in rows]
         return self._ask(
             wanted, head, gradients,
-            [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first,
+            [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first, need, confirms,
         )  # fmt: skip
 
-    def _ask(self, wanted: Any, head: Any, rows: Any, dense: Any, is_first: bool) -> int:
+    def _ask(self, wanted: Any, *asked: Any) -> int:
         self.tickets += 1
         ticket = self.tickets
-        self.client.begin(self.world.now, ticket, wanted, head, rows, dense, is_first)
+        self.client.begin(self.world.now, ticket, wanted, *asked)
         self.world.after(0.0, f"{self.name} asks", lambda: self.do(self.flow))
         return ticket
 

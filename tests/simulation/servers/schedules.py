@@ -6,8 +6,14 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation.servers.oracle import barriers
+from elasticdl.checkpoint.manifest import Barrier
+from tests.simulation.servers.earlier import Earlier
+from tests.simulation.servers.model import CHUNKS, SLOTS
+from tests.simulation.servers.oracle import barriers, steps_before, waves
 from tests.simulation.servers.world import Plan, World
+
+EVERY = 7
+"""One schedule of so many is of a job that continues from a checkpoint, or whose servers sum up gradients."""
 
 
 def plan_of(seed: int) -> Plan:
@@ -51,7 +57,12 @@ def plan_of(seed: int) -> Plan:
             record_masters=some(1, 0.3),
             result_hangs=some(2, 0.4),
         )
-    return with_callbacks(plan, random.Random(f"callbacks of servers' plan {seed}"))
+    if seed % EVERY != EVERY - 1:
+        return with_callbacks(plan, random.Random(f"callbacks of servers' plan {seed}"))
+    rng = random.Random(f"waves of servers' plan {seed}")
+    plan = replace(plan, grads_to_wait=rng.choice((0, 0, 2, 3)))
+    plan = with_callbacks(plan, rng)
+    return with_earlier_job(plan, rng) if rng.random() < 0.7 or not plan.grads_to_wait else plan
 
 
 def with_callbacks(plan: Plan, rng: random.Random) -> Plan:
@@ -63,6 +74,41 @@ def with_callbacks(plan: Plan, rng: random.Random) -> Plan:
     plan = replace(plan, stop_at=rng.choice(early)) if early and rng.random() < 0.4 else plan
     return replace(
         plan, best=rng.choice(("more", "less")) if plan.evaluated and plan.checkpoint_steps else ""
+    )
+
+
+def with_earlier_job(plan: Plan, rng: random.Random) -> Plan:
+    """Return the job as one that continues from an earlier one's checkpoint, which may have waited at barriers or not."""
+    end = plan.stop_at or plan.tasks
+    places = [first for first in waves(plan) if 0 < first < end]
+    if not places:
+        return plan
+    low, waited = rng.choice(places), rng.random() < 0.7
+    beyond = low + rng.randint(0, 1)  # those at the checkpoint's place it may have passed, or not
+    passed = [barrier for barrier in barriers(plan) if barrier < beyond]
+    if waited:
+        end = next((barrier for barrier in barriers(plan) if barrier not in passed), end)
+    end = end if not plan.grads_to_wait else low  # it was cut between two waves
+    above = tuple(task for task in range(low + 1, min(low + 3, end)) if rng.random() < 0.3)
+    left = CHUNKS * sum(task not in above for task in range(low, end))
+    more = tuple(rng.randint(0, min(left, 4)) if rng.random() < 0.7 else 0 for _ in range(SLOTS))
+    found = tuple(barrier_of(plan, one, 0) for one in passed) if waited else ()
+    return replace(plan, earlier=Earlier(low, above, more, found, plan.grads_to_wait > 0))
+
+
+def barrier_of(plan: Plan, task: int, roll_back: int) -> Barrier:
+    """Return a barrier that a job has passed."""
+    seen = float((1 << task * CHUNKS) - 1)
+    names = [f"{what} {one}" for one in range(plan.evaluated) for what in ("everywhere", "anywhere")]
+    epoch = plan.tasks // plan.epochs
+    ends = task % epoch == 0
+    return Barrier(
+        steps_before(plan, task),
+        roll_back,
+        task,
+        (task - 1) // epoch,
+        ends,
+        tuple((name, seen) for name in names),
     )
 
 

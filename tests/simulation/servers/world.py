@@ -23,10 +23,12 @@ from elasticdl.master.ps.settings import Settings
 from elasticdl.spec.grammar import BestMetric
 from elasticdl.worker.ps.machine import PsMember
 from tests.simulation.oracle import Violation
+from tests.simulation.servers.earlier import PATH, Earlier
 from tests.simulation.servers.model import SLOTS, data, model
 from tests.simulation.servers.oracle import Oracle
 from tests.simulation.servers.processes import (
     TICK,
+    Counting,
     MasterProcess,
     Member,
     Process,
@@ -55,6 +57,8 @@ class Plan:
     tasks: int = 5
     checkpoint_steps: int = 0
     get_model_steps: int = 1
+    grads_to_wait: int = 0
+    """Tasks of a wave, whose gradients make steps together; 0: each push is applied by itself."""
     evaluated: int = 0
     """Tasks of an evaluation; 0: nothing is evaluated."""
     evaluation_steps: int = 0
@@ -64,6 +68,8 @@ class Plan:
     """Callbacks follow epochs."""
     stop_at: int = 0
     """They ask for the end at this barrier, before the last task; 0: at none."""
+    earlier: Earlier | None = None
+    """The job continues from this one's checkpoint."""
     best: str = ""
     """A snapshot is kept of each barrier that has seen more than those before (`more`), or less (`less`)."""
     worker_kills: int = 0
@@ -101,6 +107,7 @@ class World:
 
     master_class: type[PsMaster] = PsMaster
     worker_class: type[PsMember] = PsMember
+    pacing_class: type[Counting] = Counting
     server_mistake: str | None = None
     trusts_streams = False
     """What is sent in a stream counts as accepted."""
@@ -116,8 +123,9 @@ class World:
         self._numbers = 0
         self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 4.0)) for kind in KINDS}
         self._room = self.random.choice((1, 1, 32 * 1024))
-        self.model = model(plan.tasks)
-        shards, self.order = data(plan.tasks, plan.evaluation_steps, plan.evaluated, plan.epochs)
+        self.model = model(plan.tasks, plan.grads_to_wait > 0)
+        wave = max(1, plan.grads_to_wait)
+        shards, self.order = data(plan.tasks, plan.evaluation_steps, plan.evaluated, plan.epochs, wave)
         self.shards = shards
         in_order = ((number, self.order.task(number)) for number in range(plan.tasks))
         self.number_of = {(task.epoch, task.id): number for number, task in in_order}
@@ -132,14 +140,21 @@ class World:
             snapshots="snapshots" if plan.checkpoint_steps else "",
             checkpoint_steps=plan.checkpoint_steps,
             lasting=bool(plan.best),
+            accumulates=plan.grads_to_wait > 0,
             checkpoint_best=BestMetric("anywhere 0", plan.best == "more") if plan.best else None,
+            resume=None
+            if plan.earlier is None
+            else lambda _, earlier=plan.earlier: earlier.record(self.order),
         )
         self.journal: list[Record] = []
         self.files: dict[str, dict[int, bytes]] = {}
         self.held: dict[str, dict[int, set[int]]] = {}
         """Of each slot in these files the columns of the chunks that it holds."""
-        self.manifests: dict[str, dict[int, bytes]] = {}
-        self.lines: set[tuple[int, int]] = set()
+        earlier = plan.earlier
+        self.manifests: dict[str, dict[int, bytes]] = (
+            {} if earlier is None else {PATH: earlier.slots(self.model)}
+        )
+        self.lines: set[tuple[int, int]] = set() if earlier is None else earlier.lines
         self.members: list[Member] = []
         self.servers: dict[int, ServerProcess] = {}
         self.masters: list[MasterProcess] = []

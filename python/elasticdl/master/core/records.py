@@ -7,6 +7,7 @@ because members repeat what they said.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -317,7 +318,7 @@ Terminal = FinishedRecord | FailedRecord
 MOST_EVALUATED = 256
 """States whose metrics are kept: a job without snapshots would keep all."""
 MOST_BARRIERS = 1024
-"""Barriers that are kept: workers that join pass them, and the best of them is known."""
+"""Barriers that are kept, the last ones: workers that join pass them. Of those before, only what was lowest or highest is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,9 +426,8 @@ class Journal:
                 return replace(after, snapshot=record)
             case EvaluatedRecord(state):
                 evaluated = {**self.evaluated, state: record}
-                if record.task:  # no view trims what a job with servers keeps
-                    evaluated = dict(list(evaluated.items())[-MOST_BARRIERS:])
-                return replace(after, evaluated=evaluated)
+                # No view trims what a job with servers keeps.
+                return replace(after, evaluated=_kept(evaluated) if record.task else evaluated)
             case WantedRecord(workers, servers):
                 return replace(
                     after,
@@ -514,6 +514,26 @@ class Journal:
         # B3: what is trained once more is evaluated once more.
         evaluated = {state: one for state, one in self.evaluated.items() if one.task <= done.low}
         return replace(after, done=done, roll_back=self.roll_back + 1, evaluated=evaluated)
+
+
+def _kept(barriers: dict[StateId, EvaluatedRecord]) -> dict[StateId, EvaluatedRecord]:
+    """Return the last barriers, and of those before where each metric was lowest and highest: one of them may still be the best (B4)."""
+    count = len(barriers) - MOST_BARRIERS
+    if count <= 0:
+        return barriers
+    older, recent = list(barriers.items())[:count], list(barriers.items())[count:]
+    lowest: dict[str, tuple[float, StateId]] = {}
+    highest: dict[str, tuple[float, StateId]] = {}
+    for state, record in older:
+        for name, value in record.values:
+            if not math.isfinite(value):
+                continue
+            if name not in lowest or value < lowest[name][0]:
+                lowest[name] = value, state
+            if name not in highest or value > highest[name][0]:
+                highest[name] = value, state
+    extreme = {state for _, state in (*lowest.values(), *highest.values())}
+    return dict([*((state, record) for state, record in older if state in extreme), *recent])
 
 
 def read_journal(records: Iterable[Record], length: int | None = None) -> Journal:

@@ -84,8 +84,8 @@ from elasticdl.master.ps.told import Told, tellable
 from elasticdl.master.ps.work import Work
 
 _TOO_MANY = (
-    f"callbacks that follow epochs and evaluations have more than {MOST_BARRIERS:,} of them in this job, and its journal keeps no more; "
-    "set larger --evaluation_steps, or fewer --num_epochs"
+    f"callbacks that follow epochs and evaluations have more than {MOST_BARRIERS:,} of them in this job, with those of the checkpoint "
+    "that it continues from, and its journal keeps no more; set larger --evaluation_steps, or fewer --num_epochs"
 )
 
 
@@ -349,7 +349,9 @@ class PsMaster(MasterCore):
         tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
         work = self.work.following(self.journal) if enroll.follows else self.work
         is_new = work is not self.work
-        too_many = GiveUp(_TOO_MANY, "bad-input") if is_new and work.has_too_many_barriers() else None
+        too_many = (
+            GiveUp(_TOO_MANY, "bad-input") if is_new and work.has_too_many_barriers(self.journal) else None
+        )
         master = replace(
             self,
             liveness=liveness,

@@ -79,14 +79,18 @@ class Work:
         work = self if self.follows else replace(self, follows=True)
         return work if work is self or work.order is None else work.evaluated(journal)
 
-    def has_too_many_barriers(self) -> bool:
-        """Tell whether callbacks have more barriers to pass than the journal keeps, in a job that has an end."""
+    def has_too_many_barriers(self, journal: Journal) -> bool:
+        """Tell whether callbacks have more barriers to pass than the journal keeps, in a job that has an end.
+
+        Those count that are passed already, also if that was in an earlier job, which may have had others.
+        """
         if not self.follows or self.order is None or self.order.total >= ENDLESS:
             return False
-        barrier: int | None = 0
-        for _ in range(MOST_BARRIERS + 1):
-            barrier = None if barrier is None else self.barriers.following(barrier)
-        return barrier is not None
+        count, barrier = len(journal.evaluated), self._beyond(self.order, journal)
+        while barrier is not None and count <= MOST_BARRIERS:
+            following = self.barriers.following(barrier)
+            count, barrier = count + 1, None if following is None else TaskNumber(following)
+        return count > MOST_BARRIERS
 
     def barrier_passed(self, journal: Journal, state: StateId) -> Work:
         """Return what holds when callbacks have passed a barrier without asking for the end: tasks beyond it are leased (B5)."""

@@ -122,8 +122,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class BarriersPassed:
-    """Work done: callbacks have passed barriers; `stop`: why they ask for the end of training at the last one, None if they do not."""
+class Passed:
+    """Work done: callbacks have passed a barrier; `stop`: why they ask for the end of training there, None if they do not."""
 
     stop: str | None
 
@@ -135,7 +135,7 @@ class Done:
 
 Outcome = (
     Fetched | Asked | StillWaiting | RowsCame | Computed | PushEnded | Written | Done | WorkCancelled | ChunkEvaluated | MetricsComputed
-    | BarriersPassed | ProgramError
+    | Passed | ProgramError
 )  # fmt: skip
 PsEvent = Connected | Disconnected | Received | DrainRequested | Tick | Started | Outcome
 
@@ -324,13 +324,13 @@ class EndTraining:
 
 
 @dataclass(frozen=True, slots=True)
-class PassBarriers:
-    """Work: let callbacks pass these barriers, in turn; `anew`: after others were forgotten, so that callbacks begin anew.
+class PassBarrier:
+    """Work: let callbacks pass a barrier, the next one; `anew`: after others were forgotten, so that callbacks begin anew.
 
-    Outcome BarriersPassed.
+    Without a barrier they only begin anew. Outcome Passed.
     """
 
-    barriers: tuple[GateLogs, ...]
+    barrier: GateLogs | None
     anew: bool
 
 
@@ -380,7 +380,7 @@ class EvaluateChunk:
 
 Work = (
     Fetch | Pull | PullVariables | AwaitRows | Compute | Push | PushFirstValues | AwaitEnd | WriteLine | UseLast | EndTraining | Export
-    | FetchEvaluated | PullRows | EvaluateChunk | ComputeMetrics | PassBarriers | Exit
+    | FetchEvaluated | PullRows | EvaluateChunk | ComputeMetrics | PassBarrier | Exit
 )  # fmt: skip
 Immediate = Send | Learn | Confirm | Forget | GiveUp | Log | Leaving
 Instruction = Immediate | Work

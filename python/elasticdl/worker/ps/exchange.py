@@ -19,13 +19,13 @@ from elasticdl.worker.contract.ps import Gradients, PsAdapter, PsBatch
 from elasticdl.worker.finite import all_finite
 from elasticdl.worker.ps.events import (
     Asked,
-    BarriersPassed,
     Compute,
     Computed,
     Done,
     EndTraining,
     Fetched,
-    PassBarriers,
+    PassBarrier,
+    Passed,
     Pull,
     PullRows,
     PullVariables,
@@ -74,9 +74,9 @@ class Exchange:
         | PushFirstValues
         | Compute
         | UseLast
-        | PassBarriers
+        | PassBarrier
         | EndTraining,
-    ) -> Asked | Computed | BarriersPassed | Done:
+    ) -> Asked | Computed | Passed | Done:
         """Do a piece of work; return its outcome."""
         match work:
             case Pull(wanted):
@@ -96,8 +96,8 @@ class Exchange:
                 if self._copy is not None:
                     self._show(self._copy.pulled())
                 return Done()
-            case PassBarriers(barriers, anew):
-                return self._pass(barriers, anew=anew)
+            case PassBarrier(barrier, anew):
+                return self._pass(barrier, anew=anew)
             case EndTraining(steps, writes):
                 self._adapter.end_training(steps, writes)
                 return Done()
@@ -147,13 +147,10 @@ class Exchange:
             self._copy.change(gradients.dense, self._adapter.rate(work.step))
         return Computed(gradients, finite)
 
-    def _pass(self, barriers: Sequence[GateLogs], *, anew: bool) -> BarriersPassed:
+    def _pass(self, barrier: GateLogs | None, *, anew: bool) -> Passed:
         if anew:
             self._adapter.begin_callbacks()
-        stop = None
-        for barrier in barriers:
-            stop = self._adapter.pass_barrier(barrier)
-        return BarriersPassed(stop)
+        return Passed(None if barrier is None else self._adapter.pass_barrier(barrier))
 
     def _show(self, variables: Iterator[tuple[int, npt.NDArray[np.float32]]]) -> None:
         for variable, weights in variables:

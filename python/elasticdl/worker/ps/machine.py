@@ -80,7 +80,6 @@ from elasticdl.worker.ps.events import (
     Asked,
     AwaitEnd,
     AwaitRows,
-    BarriersPassed,
     Compute,
     Computed,
     Confirm,
@@ -99,6 +98,7 @@ from elasticdl.worker.ps.events import (
     Line,
     Log,
     Outcome,
+    Passed,
     PsEvent,
     Pull,
     PullRows,
@@ -792,10 +792,10 @@ class PsMember:
         """Let callbacks pass the barriers that are open, before anything beyond is begun (B5)."""
         while self._passing.is_behind and self._failure is None and self._end is None:
             self._is_busy = True
-            opened = self._passing.open
-            passed = yield from self._do(self._passing.work(), BarriersPassed)
+            work, passed = self._passing.work()
+            outcome = yield from self._do(work, Passed)
             self._evaluated += 1  # progress
-            self._passing = self._passing.after(opened, passed.stop or "")
+            self._passing = self._passing.after(passed, outcome.stop or "")
             if (said := self._passing.said()) is not None:
                 self._send(said)
 

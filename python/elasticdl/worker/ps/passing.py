@@ -13,7 +13,7 @@ from elasticdl.control.protocol.messages import GateOpen
 from elasticdl.control.protocol.psmessages import BarrierPassed
 from elasticdl.control.protocol.view import StateId
 from elasticdl.worker.contract.allreduce import GateLogs
-from elasticdl.worker.ps.events import PassBarriers
+from elasticdl.worker.ps.events import PassBarrier
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -48,16 +48,22 @@ class Passing:
         """Return what holds after a roll-back: the master says anew which barriers are passed."""
         return replace(self, open=())
 
-    def work(self) -> PassBarriers:
-        """Return what brings callbacks to the last barrier."""
-        before = len(self.passed)
-        anew = tuple(gate.state for gate in self.open[:before]) != self.passed
-        gates = self.open if anew else self.open[before:]
-        return PassBarriers(tuple(map(_logs, gates)), anew)
+    def work(self) -> tuple[PassBarrier, tuple[StateId, ...]]:
+        """Return what brings callbacks to the next barrier, and what they have passed then.
 
-    def after(self, opened: tuple[GateOpen, ...], stop: str) -> Passing:
-        """Return what holds when callbacks have passed these barriers, all that were open then."""
-        return replace(self, passed=tuple(gate.state for gate in opened), stop=stop)
+        One at a time: a worker that joins late has many to pass, and each is a sign of life.
+        """
+        before = self.passed
+        anew = tuple(gate.state for gate in self.open[: len(before)]) != before
+        before = () if anew else before
+        following = next(iter(self.open[len(before) :]), None)
+        if following is None:
+            return PassBarrier(None, anew), before
+        return PassBarrier(_logs(following), anew), (*before, following.state)
+
+    def after(self, passed: tuple[StateId, ...], stop: str) -> Passing:
+        """Return what holds when callbacks have passed these barriers, and ask for the end at the last of them or not."""
+        return replace(self, passed=passed, stop=stop)
 
     def said(self) -> BarrierPassed | None:
         """Return what the master is to know of it, on each connection: nothing is leased beyond the last barrier before."""

@@ -51,7 +51,7 @@ from elasticdl.worker.ps.events import (
     Line,
     Log,
     Outcome,
-    PassBarriers,
+    PassBarrier,
     PsEvent,
     Pull,
     PullRows,
@@ -89,7 +89,7 @@ _PHASES: dict[type, str] = {
     EvaluateChunk: "evaluate",
     FetchEvaluated: "evaluate",
     ComputeMetrics: "evaluate",
-    PassBarriers: "callbacks",
+    PassBarrier: "callbacks",
 }
 """What a profile calls the pieces of work."""
 
@@ -213,7 +213,7 @@ class PsWorker:
                 | PushFirstValues()
                 | Compute()
                 | UseLast()
-                | PassBarriers()
+                | PassBarrier()
                 | EndTraining()
             ):
                 return self._exchange.carry_out(work)

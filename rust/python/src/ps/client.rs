@@ -79,7 +79,8 @@ pub fn stamp(given: Option<(u64, u16)>) -> Option<Stamp> {
     given.map(|(task, chunk)| Stamp { task, chunk })
 }
 
-fn need(given: Option<PyNeed>) -> Need {
+/// Return what must be settled as the core has it.
+pub fn need(given: Option<PyNeed>) -> Need {
     given.map_or_else(Need::default, |(number, first, end, chunks)| Need {
         number,
         first,

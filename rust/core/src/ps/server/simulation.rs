@@ -7,7 +7,6 @@ use crate::net::frame::Kind;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::placement::{Entry, Server};
-use crate::ps::protocol::stamps::Proof;
 use crate::ps::protocol::stream::{Deed, Message};
 use crate::ps::protocol::wire::{self, Ask};
 use crate::ps::protocol::words::Reader;
@@ -204,14 +203,24 @@ impl Peer {
         self.outcome(told)
     }
 
-    /// Return a slot as a snapshot has it, with what it has applied, if it is whole and of this primary epoch.
-    pub fn cut(&self, number: u32, primary_epoch: u64) -> Option<(Vec<u64>, Proof)> {
-        self.node.look(number, |slot| {
-            let data = slot.cut(primary_epoch)?;
+    /// Return a slot as a snapshot has it, with the first task of which and of all later ones it has nothing; none if it is not whole, of
+    /// another primary epoch, or keeps what is not applied once so many steps are.
+    pub fn cut(
+        &self,
+        number: u32,
+        primary_epoch: u64,
+        steps: u64,
+    ) -> Result<Option<(Vec<u64>, u64)>, Stopped> {
+        self.node.step_for_cut(number, primary_epoch, steps)?;
+        let cut = self.node.look(number, |slot| {
+            let data = slot
+                .cut(primary_epoch)
+                .filter(|data| !data.lags(u64::MAX))?;
             let mut words = Vec::new();
             snapshot::put(data, self.node.catalog(), number, &mut words);
-            Some((words, data.stamps.proof()))
-        })?
+            Some((words, data.stamps.until()))
+        });
+        Ok(cut.flatten())
     }
 
     /// Let a slot that waits for its content have what `cut` returned, or nothing.
