@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +23,7 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.transport import tls
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadSetting
+from elasticdl.job.master import make_runner
 from elasticdl.job.page import MasterFigures
 from elasticdl.job.podsubmit import prepare
 from elasticdl.page import httpserver
@@ -90,7 +92,8 @@ def pod(tmp_path: Path) -> Pod:
         (tmp_path / name).write_bytes(content)
     text = podplace.job_text("job", "default", "uid", 900.0, "10.0.0.1", own_policy=True)
     (tmp_path / "job.json").write_text(text)
-    place = podplace.open_pod(tmp_path, tmp_path, tmp_path, "127.0.0.1", is_master=True)
+    # Not the address at which the tests ask: `kubectl port-forward` comes to another one than the pod's, too.
+    place = podplace.open_pod(tmp_path, tmp_path, tmp_path, "127.0.0.2", is_master=True)
     given = manifests.metrics_secret(spec, "uid", JOB_TOKEN, identity.authority)
     assert sorted(given["data"]) == ["ca.crt", "token"]
     return Pod(place, spec, identity.authority.decode(), derive(JOB_TOKEN, Key.METRICS).hex())
@@ -189,6 +192,16 @@ def test_a_port_that_can_not_be_had_costs_the_figures_only(
         f"the job has no figures for Prometheus: --metrics_port: the port {pod.spec.metrics_port}"
         in caplog.text
     )
+
+
+def test_a_master_whose_image_can_not_write_for_tensorboard_begins_nothing(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = in_pods(tensorboard_log_dir="/data/board")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    nothing = cast(Any, None)
+    with pytest.raises(BadSetting, match=r"tensorboardX is not installed; name it in the requirements\.txt"):
+        make_runner(pod.place, spec, nothing, nothing, nothing)
 
 
 @pytest.mark.parametrize("port", [50001, 50002])

@@ -231,9 +231,14 @@ def test_a_master_that_falls_silent(monkeypatch: pytest.MonkeyPatch, master: Obj
 def test_a_master_that_never_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
-    job = Objects(store={}, masters=(pod("Running"),)).job()
+    api = Objects(store={}, masters=(pod("Pending"),))
+    job = api.job()
+    now[0] += 60  # its image is fetched
     assert job.look().waits_for == "the master starts"
-    now[0] += 16
+    api.masters = (pod("Running"),)
+    now[0] += 14
+    assert job.look().waits_for == "the master starts"
+    now[0] += 2
     assert job.look().waits_for == "nothing is heard of the master; the last line of its log: the last line"
 
 

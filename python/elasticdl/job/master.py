@@ -79,6 +79,10 @@ def make_runner(
         store: where it keeps what people see.
         show: begins to show what is seen of the job, and hears of it from then on.
     """
+    if spec.tensorboard_log_dir:
+        from elasticdl.spec.edge import check_tensorboard
+
+        check_tensorboard(spec)
     journal = Journal(pages)
     journal.tidy()
     read = journal.read()

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
 DATA = ("training_data", "validation_data", "prediction_data")
 """Settings that name data."""
+WRITTEN = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
+"""Settings that name what a job writes."""
 _SAVED_MODEL = "saved_model.pb"
 """What every SavedModel directory has."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
@@ -170,11 +172,8 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
     if spec.tensorboard_log_dir:
         _check_target("tensorboard_log_dir", Path(spec.tensorboard_log_dir), directory=True)
-        if importlib.util.find_spec("tensorboardX") is None:
-            raise BadSetting(
-                "--tensorboard_log_dir: the package tensorboardX is not installed; install elasticdl[tensorboard], or leave it out"
-            )
-    _check_apart(spec)
+        check_tensorboard(spec)
+    check_apart(spec, WRITTEN, os.path.realpath)
 
 
 def _check_trained_model(path: str) -> None:
@@ -216,6 +215,19 @@ def check_output(output: str, *, directory: bool) -> None:
         raise BadSetting(
             f"--output: {output!r} can't be replaced: {error.strerror}; name a new directory"
         ) from None
+
+
+def check_tensorboard(spec: JobSpec) -> None:
+    """Check that event files can be written where this runs: of a job on Kubernetes only its master can tell. Raises BadSetting."""
+    if importlib.util.find_spec("tensorboardX") is None:
+        remedy = (
+            "name it in the requirements.txt of the model zoo and build the image again"
+            if spec.on_kubernetes
+            else "install elasticdl[tensorboard]"
+        )
+        raise BadSetting(
+            f"--tensorboard_log_dir: the package tensorboardX is not installed; {remedy}, or leave this out"
+        )
 
 
 def check_summary(spec: JobSpec) -> None:
@@ -343,11 +355,18 @@ def _check_data(name: str, origin: str, annotated: bool) -> None:
         raise BadData(f"--{name}: {origin!r} can't be read: permission denied")
 
 
-def _check_apart(spec: JobSpec) -> None:
-    """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
+def check_apart(spec: JobSpec, flags: Iterable[str], whole: Callable[[str], str]) -> None:
+    """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name.
+
+    Args:
+        spec: the job.
+        flags: those of `WRITTEN` that name places of one file system.
+        whole: makes one path of all that lead to a place.
+
+    Raises BadSetting.
+    """
     paths = {flag: spec.path_written if flag == "output" else getattr(spec, flag) for flag in flags}
-    targets = {flag: Path(os.path.realpath(path)) for flag, path in paths.items() if path}
+    targets = {flag: Path(whole(path)) for flag, path in paths.items() if path}
     for other, path in targets.items():
         for flag, target in targets.items():
             if flag != other and (target == path or (other == "output" and path in target.parents)):
