@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -23,7 +22,6 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.transport import tls
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadSetting
-from elasticdl.job.master import make_runner
 from elasticdl.job.page import MasterFigures
 from elasticdl.job.podsubmit import prepare
 from elasticdl.page import httpserver
@@ -192,16 +190,6 @@ def test_a_port_that_can_not_be_had_costs_the_figures_only(
         f"the job has no figures for Prometheus: --metrics_port: the port {pod.spec.metrics_port}"
         in caplog.text
     )
-
-
-def test_a_master_whose_image_can_not_write_for_tensorboard_begins_nothing(
-    pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = in_pods(tensorboard_log_dir="/data/board")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    nothing = cast(Any, None)
-    with pytest.raises(BadSetting, match=r"tensorboardX is not installed; name it in the requirements\.txt"):
-        make_runner(pod.place, spec, nothing, nothing, nothing)
 
 
 @pytest.mark.parametrize("port", [50001, 50002])

@@ -149,31 +149,41 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+    _check_read(spec, custom_reader=custom_reader)
+    check_summary(spec)
+    if spec.audit and Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
+        raise BadSetting(
+            f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
+        )
+    _check_written(spec, directory=directory)
+    check_apart(spec, WRITTEN, os.path.realpath)
+
+
+def check_volumes(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
+    """Check in the first pod of a job what `check_paths` can't see where it was submitted; the arguments are those. Raises the same."""
+    _check_read(spec, custom_reader=custom_reader)
+    _check_written(spec, directory=directory)
+
+
+def _check_read(spec: JobSpec, *, custom_reader: bool) -> None:
     annotated = "annotations" in spec.data_reader_params
     for name in DATA:
         if not custom_reader and getattr(spec, name):
             _check_data(name, getattr(spec, name), annotated)
     if spec.trained_model:
         _check_trained_model(spec.trained_model)
+
+
+def _check_written(spec: JobSpec, *, directory: bool) -> None:
     if spec.output and spec.kind is JobKind.PREDICT:
         _check_predictions(spec)
     elif spec.output:
         check_output(spec.output, directory=directory)
-    check_summary(spec)
-    if spec.audit:
-        _check_target("audit", Path(spec.audit), directory=True)
-        if Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
-            raise BadSetting(
-                f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
-            )
-    if spec.data_cache:
-        _check_target("data_cache", Path(spec.data_cache), directory=True)
-    if spec.checkpoint_dir:
-        _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
+    for name in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
+        if getattr(spec, name):
+            _check_target(name, Path(getattr(spec, name)), directory=True)
     if spec.tensorboard_log_dir:
-        _check_target("tensorboard_log_dir", Path(spec.tensorboard_log_dir), directory=True)
-        check_tensorboard(spec)
-    check_apart(spec, WRITTEN, os.path.realpath)
+        _check_tensorboard(spec)
 
 
 def _check_trained_model(path: str) -> None:
@@ -217,8 +227,7 @@ def check_output(output: str, *, directory: bool) -> None:
         ) from None
 
 
-def check_tensorboard(spec: JobSpec) -> None:
-    """Check that event files can be written where this runs: of a job on Kubernetes only its master can tell. Raises BadSetting."""
+def _check_tensorboard(spec: JobSpec) -> None:
     if importlib.util.find_spec("tensorboardX") is None:
         remedy = (
             "name it in the requirements.txt of the model zoo and build the image again"
@@ -389,5 +398,5 @@ def _check_target(name: str, target: Path, *, directory: bool) -> None:
             probe.write(b"\0")
     except OSError as error:
         raise BadSetting(
-            f"--{name}: {str(target)!r} can't be written: no file can be made in {folder} ({error.strerror})"
+            f"--{name}: {str(target)!r} can't be written: no file can be made in {folder} by the user {os.geteuid()} ({error.strerror})"
         ) from None
