@@ -127,6 +127,7 @@ def test_a_form_without_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["--checkpoint_dir_for_init=c"], "begins with '/'; received 'c'"),
         (["--checkpoint_dir_for_init=/s/c", "--volume=empty_dir=disk,mount_path=/s"], "an empty directory (/s)"),
         (["--checkpoint_dir=/d/c", "--volume=claim_name=d,mount_path=/d,read_only=true"], "can't be written to"),
+        (["--checkpoint_dir=/d/c", "--audit=/d/c", "--volume=claim_name=d,mount_path=/d"], "--checkpoint_dir: '/d/c' is --audit"),
     ],
 )  # fmt: skip
 def test_checkpoints_have_to_lie_where_pods_can_find_them(
@@ -146,7 +147,8 @@ def test_a_checkpoint_on_a_volume_is_only_read(capsys: pytest.CaptureFixture[str
     [
         (["--output=postgresql://me@db/x?table=t"], "--data_cache is required on Kubernetes if --output is a table"),
         (["--output=sqlite:////d/x.db?table=t"], "--output: '/d/x.db' lies on no --volume"),
-        (["--output=sqlite:///x.db?table=t"], "--output: 'x.db' lies on no --volume"),
+        (["--output=sqlite:///x.db?table=t"], "an absolute path has four slashes, as in sqlite:////data/x.db"),
+        (["--output=/d/x", "--data_cache=/d/y/../x", "--volume=claim_name=d,mount_path=/d"], "'/d/y/../x' is --output"),
     ],
 )  # fmt: skip
 def test_a_table_of_predictions_has_to_be_where_pods_can_find_it(

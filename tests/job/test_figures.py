@@ -90,7 +90,8 @@ def pod(tmp_path: Path) -> Pod:
         (tmp_path / name).write_bytes(content)
     text = podplace.job_text("job", "default", "uid", 900.0, "10.0.0.1", own_policy=True)
     (tmp_path / "job.json").write_text(text)
-    place = podplace.open_pod(tmp_path, tmp_path, tmp_path, "127.0.0.1", is_master=True)
+    # Not the address at which the tests ask: `kubectl port-forward` comes to another one than the pod's, too.
+    place = podplace.open_pod(tmp_path, tmp_path, tmp_path, "127.0.0.2", is_master=True)
     given = manifests.metrics_secret(spec, "uid", JOB_TOKEN, identity.authority)
     assert sorted(given["data"]) == ["ca.crt", "token"]
     return Pod(place, spec, identity.authority.decode(), derive(JOB_TOKEN, Key.METRICS).hex())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
-from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent, WorkerStatus, status_from_json
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently
@@ -231,10 +232,28 @@ def test_a_master_that_falls_silent(monkeypatch: pytest.MonkeyPatch, master: Obj
 def test_a_master_that_never_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
-    job = Objects(store={}, masters=(pod("Running"),)).job()
+    api = Objects(store={}, masters=(pod("Pending"),))
+    job = api.job()
+    now[0] += 60  # its image is fetched
     assert job.look().waits_for == "the master starts"
-    now[0] += 16
+    api.masters = (pod("Running"),)
+    now[0] += 14
+    assert job.look().waits_for == "the master starts"
+    now[0] += 2
     assert job.look().waits_for == "nothing is heard of the master; the last line of its log: the last line"
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "said"),
+    [
+        ("pending", "no room", "worker-1-1 waits: no room"),
+        ("starting", "for 48 s; it is replaced if it is not ready after 600 s", ""),
+    ],
+)
+def test_what_workers_wait_for(state: str, why: str, said: str) -> None:
+    worker = WorkerStatus("worker-1-1", state, None, None, why)
+    status = replace(status_from_json(STATUS), state="starting", workers=(worker,))
+    assert podrun._waits(status) == said
 
 
 def test_a_master_that_this_user_may_not_look_at() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from elasticdl.cluster.kubernetes import manifests
 from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.kubernetes.items import ConfigMapItem
 from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.transport import tls
 from elasticdl.job import podsubmit
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import ObjectStatusStore
@@ -30,6 +35,9 @@ from .processes import wait_for
 from .submitting import spec
 from .test_losses import lose_master
 from .testbed import Testbed
+
+FIGURES = 9464
+"""The port of figures."""
 
 
 class Page:
@@ -95,10 +103,29 @@ def test_what_a_master_keeps_is_on_the_page(
         store.conclude({"status": "finished", "reason": "all data was trained", "exit_code": 0})
 
 
+def figures(job: Job) -> str:
+    """Return the job's figures, asked for as Prometheus does; empty while its master does not serve them."""
+    given = {
+        name: b64decode(text) for name, text in job.api.get("Secret", f"{job.name}-metrics")["data"].items()
+    }
+    context = ssl.create_default_context(cadata=given["ca.crt"].decode())
+    connection = HTTPConnection("figures")
+    try:
+        (master,) = job.pods("master")
+        raw = socket.create_connection((master["status"]["podIP"], FIGURES), timeout=60)
+        connection.sock = context.wrap_socket(raw, server_hostname=tls.MASTER)
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {given['token'].decode()}"})
+        return connection.getresponse().read().decode()
+    except (ConnectionError, KeyError, ValueError):
+        return ""
+    finally:
+        connection.close()
+
+
 @pytest.mark.timeout(1800)
 def test_losses_and_evaluations_of_pods_are_on_the_page(start: Start, ready: Testbed, tmp_path: Path) -> None:
     given = paced(tmp_path)
-    job: Job = start(**given, validation_data="/data/iris/heldout")
+    job: Job = start(**given, validation_data="/data/iris/heldout", metrics_port=FIGURES)
     job.past(5, workers=3)
     with opened(ready, job.name, job.api.namespace) as page:
         wait_for("an evaluation", lambda: "val_loss" in page.ask("series")["series"], SECONDS)
@@ -120,6 +147,7 @@ def test_losses_and_evaluations_of_pods_are_on_the_page(start: Start, ready: Tes
             lambda: any(one["kind"] == "master" for one in page.ask("timeline")["marks"]),
             SECONDS,
         )
+        wait_for("its figures", lambda: 'elasticdl_events_total{kind="master"}' in figures(job), SECONDS)
         losses = [point[1] for point in page.ask("series")["series"]["loss"]]
         assert losses[0] < 10
         assert losses == sorted(set(losses))

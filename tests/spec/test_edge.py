@@ -434,6 +434,12 @@ def test_a_port_is_one_of_this_machine() -> None:
         assert "from 1,024 to 65,535" in refusal(metrics_port=port, image_name="image")
 
 
+@pytest.mark.parametrize("name", ["output", "audit", "checkpoint_dir", "data_cache", "tensorboard_log_dir"])
+def test_only_data_is_read_from_urls(name: str) -> None:
+    assert f"--{name}: it is a path of this file system" in refusal(**{name: "s3://bucket/x.keras"})
+    assert job(training_data="s3://bucket/x", output="m.keras").training_data == "s3://bucket/x"
+
+
 def test_tensorboard_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").write_text("1,2\n")
     spec = job(training_data=str(tmp_path / "data"), tensorboard_log_dir=str(tmp_path / "board"))

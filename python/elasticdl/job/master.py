@@ -84,6 +84,8 @@ def make_runner(
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
+    if spec.on_kubernetes and read[1] == 0:
+        _check_volumes(spec)
     forces, history = _replica_sets(spec, cluster, read)
 
     from elasticdl.master.running.context import JobContext, Past
@@ -152,6 +154,15 @@ def open_data(
     check_columns(main, validation)
     check_classes(main, validation)
     return DataFound(shards_of(main), shards_of(validation))
+
+
+def _check_volumes(spec: JobSpec) -> None:
+    """Check what could not be seen at submission, before anything is launched; a later master finds what the job itself has written."""
+    from elasticdl.spec.edge import check_volumes
+    from elasticdl.spec.modelfile import check_model_file
+
+    model = check_model_file(spec)
+    check_volumes(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
 
 
 def _replica_sets(

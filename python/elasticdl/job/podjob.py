@@ -76,6 +76,7 @@ class PodJob:
         self._mark = ""
         self._version = ""
         self._heard_at = time.monotonic()
+        self._not_running_at = -math.inf
 
     @property
     def namespace(self) -> str:
@@ -367,7 +368,9 @@ class PodJob:
             return waits_for, stuck and not told
         if said := self._warning("Pod", name):
             return f"the master's pod waits: {said}", False
-        if phase != "Running" or time.monotonic() - self._heard_at < _SILENT_SECONDS:
+        if phase != "Running":
+            self._not_running_at = time.monotonic()
+        if time.monotonic() - max(self._heard_at, self._not_running_at) < _SILENT_SECONDS:
             return "the master starts", False
         return f"nothing is heard of the master{self._last_words(name)}", False
 

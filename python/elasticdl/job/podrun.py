@@ -134,7 +134,9 @@ def _waits(status: JobStatus | None) -> str:
     """Return for what the workers of a job wait that does not train."""
     if status is None or status.state not in ("starting", "waiting"):
         return ""
-    why = next((f"{one.name} waits: {one.waits_for}" for one in status.workers if one.waits_for), "")
+    # Of one that starts it is a time, which stands still only while no master runs.
+    pending = (one for one in status.workers if one.state == "pending" and one.waits_for)
+    why = next((f"{one.name} waits: {one.waits_for}" for one in pending), "")
     known = status.reason if status.state == "waiting" else ""
     return "; ".join(filter(None, (known, why)))
 

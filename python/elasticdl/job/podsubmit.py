@@ -6,6 +6,7 @@ Watching and steering the job is `podjob.py`; nothing here is needed once the ob
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import secrets
 import time
@@ -22,9 +23,11 @@ from elasticdl.cluster.kubernetes.podplace import pack_zoo
 from elasticdl.errors import BadSetting
 from elasticdl.job.clusterspec import settle
 from elasticdl.job.podjob import PodJob
+from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_pods, check_servers
 from elasticdl.spec.pods import Volume, amount
+from elasticdl.spec.readers import database_file
 from elasticdl.tools import doctor, survey
 from elasticdl.tools.doctor import Facts
 
@@ -148,21 +151,29 @@ def _check(spec: JobSpec) -> None:
         "checkpoint_dir_for_init",
         "tensorboard_log_dir",
     ):
-        path = getattr(spec, flag)
-        if path and not path.startswith("/") and "://" not in path:
-            raise BadSetting(
-                f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
-                f"received {path!r}"
-            )
+        _check_absolute(flag, getattr(spec, flag))
     for flag in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
     _check_kept(spec, "output", spec.path_written)
+    # The summary is written on the machine of the person, the others in pods, whose links nobody knows here.
+    edge.check_apart(spec, [flag for flag in edge.WRITTEN if flag != "summary"], posixpath.normpath)
     if spec.output_table is not None and not spec.data_cache:
         raise BadSetting(
             "--data_cache is required on Kubernetes if --output is a table: what workers have predicted lies there until it is loaded; "
             "name a directory on a --volume that all pods mount"
         )
     _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
+
+
+def _check_absolute(flag: str, given: str) -> None:
+    """Check that a path means the same to all pods. Raises BadSetting."""
+    path = database_file(given) if "://" in given else given
+    if path and not path.startswith("/"):
+        slashes = "; an absolute path has four slashes, as in sqlite:////data/x.db" if path != given else ""
+        raise BadSetting(
+            f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
+            f"received {given!r}{slashes}"
+        )
 
 
 def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
@@ -177,8 +188,8 @@ def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
 
 
 def _check_mounted(spec: JobSpec, flag: str, path: str) -> Volume | None:
-    """Return the volume on which a path lies; None if there is no path, or none of a file system. Raises BadSetting if it lies on none."""
-    if not path or "://" in path:
+    """Return the volume on which a path lies, None if there is no path. Raises BadSetting if it lies on none."""
+    if not path:
         return None
     volume = max(
         (one for one in spec.volume if doctor.path_is_on(path, one)),

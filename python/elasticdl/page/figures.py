@@ -9,7 +9,7 @@ from aiohttp import web
 
 from elasticdl.page.exposition import CONTENT_TYPE, exposed
 from elasticdl.page.httpserver import HttpServer, healthy, problem, shows_token
-from elasticdl.page.port import listen_at
+from elasticdl.page.port import listen_in_pod
 from elasticdl.page.recording import Recording
 
 
@@ -17,12 +17,12 @@ class FiguresServer:
     """The figures of a job, from when it is made until it is closed."""
 
     def __init__(self, recording: Recording, token: str, address: tuple[str, int], certificate: Path) -> None:
-        """Listen at an address.
+        """Listen in a pod.
 
         Args:
             recording: what has been seen of the job.
             token: for `/metrics`, as hexadecimal digits.
-            address: host and port.
+            address: the pod's, and the port.
             certificate: folder of `tls.crt` and `tls.key`.
 
         Raises BadSetting if the port can't be had; OSError if the certificate can't be read.
@@ -33,7 +33,7 @@ class FiguresServer:
         tls.minimum_version = ssl.TLSVersion.TLSv1_3
         tls.load_cert_chain(certificate / "tls.crt", certificate / "tls.key")
         routes = {"/metrics": self._metrics, "/healthz": healthy}
-        self._server = HttpServer(listen_at(*address, "--metrics_port"), routes, self._refused, tls)
+        self._server = HttpServer(listen_in_pod(*address, "--metrics_port"), routes, self._refused, tls)
 
     def part(self) -> None:
         """Wait for nobody: how the job ended is for a program that may not ask again."""

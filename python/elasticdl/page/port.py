@@ -20,13 +20,16 @@ def listen(port: int) -> socket.socket:
         ) from error
 
 
-def listen_at(host: str, port: int, setting: str) -> socket.socket:
-    """Return a socket that listens at an address. Raises BadSetting, naming the setting, if it can't be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def listen_in_pod(address: str, port: int, setting: str) -> socket.socket:
+    """Return a socket that listens at all addresses of the kind of a pod's: `kubectl port-forward` comes to the loopback one.
+
+    Raises BadSetting, naming the setting, if the port can't be had.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        return socket.create_server(("", port), family=family)
     except OSError as error:
-        raise BadSetting(f"{setting}: the port {port} at {host} can't be had ({error.strerror})") from error
+        raise BadSetting(f"{setting}: the port {port} can't be had ({error.strerror})") from error
 
 
 def check_port(port: int) -> None:

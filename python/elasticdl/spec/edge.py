@@ -12,7 +12,7 @@ import importlib.util
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
 DATA = ("training_data", "validation_data", "prediction_data")
 """Settings that name data."""
+WRITTEN = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
+"""Settings that name what a job writes."""
 _SAVED_MODEL, _TABLES = "saved_model.pb", "variables.parquet"
 """What every SavedModel directory has, and every one of weights as Parquet files."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
@@ -151,34 +153,41 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+    _check_read(spec, custom_reader=custom_reader)
+    check_summary(spec)
+    if spec.audit and Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
+        raise BadSetting(
+            f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
+        )
+    _check_written(spec, directory=directory)
+    check_apart(spec, WRITTEN, os.path.realpath)
+
+
+def check_volumes(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
+    """Check in the first pod of a job what `check_paths` can't see where it was submitted; the arguments are those. Raises the same."""
+    _check_read(spec, custom_reader=custom_reader)
+    _check_written(spec, directory=directory)
+
+
+def _check_read(spec: JobSpec, *, custom_reader: bool) -> None:
     annotated = "annotations" in spec.data_reader_params
     for name in DATA:
         if not custom_reader and getattr(spec, name):
             _check_data(name, getattr(spec, name), annotated)
     if spec.trained_model:
         check_trained_model(spec.trained_model)
+
+
+def _check_written(spec: JobSpec, *, directory: bool) -> None:
     if spec.output and spec.kind is JobKind.PREDICT:
         _check_predictions(spec)
     elif spec.output:
         check_output(spec.output, directory=directory)
-    check_summary(spec)
-    if spec.audit:
-        _check_target("audit", Path(spec.audit), directory=True)
-        if Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
-            raise BadSetting(
-                f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
-            )
-    if spec.data_cache:
-        _check_target("data_cache", Path(spec.data_cache), directory=True)
-    if spec.checkpoint_dir:
-        _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
+    for name in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
+        if getattr(spec, name):
+            _check_target(name, Path(getattr(spec, name)), directory=True)
     if spec.tensorboard_log_dir:
-        _check_target("tensorboard_log_dir", Path(spec.tensorboard_log_dir), directory=True)
-        if importlib.util.find_spec("tensorboardX") is None:
-            raise BadSetting(
-                "--tensorboard_log_dir: the package tensorboardX is not installed; install elasticdl[tensorboard], or leave it out"
-            )
-    _check_apart(spec)
+        _check_tensorboard(spec)
 
 
 def check_trained_model(path: str) -> None:
@@ -227,6 +236,18 @@ def check_output(output: str, *, directory: bool) -> None:
         raise BadSetting(
             f"--output: {output!r} can't be replaced: {error.strerror}; name a new directory"
         ) from None
+
+
+def _check_tensorboard(spec: JobSpec) -> None:
+    if importlib.util.find_spec("tensorboardX") is None:
+        remedy = (
+            "name it in the requirements.txt of the model zoo and build the image again"
+            if spec.on_kubernetes
+            else "install elasticdl[tensorboard]"
+        )
+        raise BadSetting(
+            f"--tensorboard_log_dir: the package tensorboardX is not installed; {remedy}, or leave this out"
+        )
 
 
 def check_summary(spec: JobSpec) -> None:
@@ -354,11 +375,18 @@ def _check_data(name: str, origin: str, annotated: bool) -> None:
         raise BadData(f"--{name}: {origin!r} can't be read: permission denied")
 
 
-def _check_apart(spec: JobSpec) -> None:
-    """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
+def check_apart(spec: JobSpec, flags: Iterable[str], whole: Callable[[str], str]) -> None:
+    """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name.
+
+    Args:
+        spec: the job.
+        flags: those of `WRITTEN` that name places of one file system.
+        whole: makes one path of all that lead to a place.
+
+    Raises BadSetting.
+    """
     paths = {flag: spec.path_written if flag == "output" else getattr(spec, flag) for flag in flags}
-    targets = {flag: Path(os.path.realpath(path)) for flag, path in paths.items() if path}
+    targets = {flag: Path(whole(path)) for flag, path in paths.items() if path}
     for other, path in targets.items():
         for flag, target in targets.items():
             if flag != other and (target == path or (other == "output" and path in target.parents)):
@@ -381,5 +409,5 @@ def _check_target(name: str, target: Path, *, directory: bool) -> None:
             probe.write(b"\0")
     except OSError as error:
         raise BadSetting(
-            f"--{name}: {str(target)!r} can't be written: no file can be made in {folder} ({error.strerror})"
+            f"--{name}: {str(target)!r} can't be written: no file can be made in {folder} by the user {os.geteuid()} ({error.strerror})"
         ) from None

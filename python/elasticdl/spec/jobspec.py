@@ -749,6 +749,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_files(spec)
     _check_weights(spec)
     _check_servers(spec)
     _check_evaluation(spec)
@@ -783,6 +784,21 @@ def check(spec: JobSpec) -> None:
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
         )
+
+
+_FILES = (
+    "trained_model", "output", "summary", "audit", "data_cache", "checkpoint_dir", "checkpoint_dir_for_init", "tensorboard_log_dir",
+)  # fmt: skip
+
+
+def _check_files(spec: JobSpec) -> None:
+    """Check that no URL stands where a path is meant: it would name a directory such as `s3:`."""
+    for name in _FILES:
+        given = getattr(spec, name)
+        if "://" in given and not (name == "output" and spec.output_table is not None):
+            raise BadSetting(
+                f"--{name}: it is a path of this file system, or of a volume of pods; only data is read from URLs; received {given!r}"
+            )
 
 
 def _check_weights(spec: JobSpec) -> None:
