@@ -355,7 +355,6 @@ def test_bad_paths(here: Path) -> None:
     assert "the directory 'empty' is empty" in paths_refusal(training_data="empty")
     assert "the file 'zero' is empty" in paths_refusal(training_data="zero")
     assert "no file matches 'data/*.tfrecord'" in paths_refusal(training_data="data/*.tfrecord")
-    assert "'zoo' is not a directory" in paths_refusal(model_zoo="zoo")
     assert "'dir.keras' is a directory; name a file in it" in paths_refusal(output="dir.keras")
     assert "'zero' is a file; name a directory" in paths_refusal(output="zero", output_format="saved_model")
     assert "'zero' is a file; name a directory" in paths_refusal(audit="zero")

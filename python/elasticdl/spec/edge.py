@@ -135,6 +135,12 @@ def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
+def check_zoo(spec: JobSpec) -> None:
+    """Check that the model zoo is there, before its files are looked at. Raises BadSetting."""
+    if not Path(spec.model_zoo).is_dir():
+        raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+
+
 def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """Check that what the job reads is there and that what it writes can be written, before anything is started.
 
@@ -145,8 +151,6 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
     Raises BadSetting, or BadData if there is no data.
     """
-    if not Path(spec.model_zoo).is_dir():
-        raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
     annotated = "annotations" in spec.data_reader_params
     for name in DATA:
         if not custom_reader and getattr(spec, name):
