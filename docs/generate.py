@@ -38,8 +38,10 @@ def settings_page() -> str:
 def _entry(setting: Setting) -> str:
     unit = f" ({setting.unit})" if setting.unit else ""
     users = [kind for kind in JobKind if setting.name in settings_of(kind)]
-    is_required = any(setting.name in REQUIRED[kind] for kind in users)
-    default = "required" if is_required else f"default {_default(setting)}"
+    needing = [kind for kind in users if setting.name in REQUIRED[kind]]
+    default = "required" if needing == users else f"default {_default(setting)}"
+    if needing and needing != users:
+        default += f", required by {', '.join(f'`{kind}`' for kind in needing)}"
     commands = "" if users == [JobKind.TRAIN] else f" Of {', '.join(f'`{kind}`' for kind in users)}."
     return f"**`{setting.name}`**{unit}: {setting.what}\n*Takes {setting.kind.expected}; {default}.*{commands} {setting.why}\n"
 

@@ -120,6 +120,7 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["clean", "--docker_image_repository=x", "--all"], "`elasticdl clean` is no longer a command: `elasticdl stop JOB"),
         (["train", "--model_def=model.custom_modl"], "model.py: does not define 'custom_modl' (--model_def); did you mean custom_model?"),
         (["train", "--model_def=mdel.custom_model"], "mdel.py: No such file or directory; --model_def=mdel.custom_model is looked for"),
+        (["train", "--model_zoo=nothing"], "--model_zoo: 'nothing' is not a directory (looked from"),
         (["train", "--training_data=nothing"], "--training_data: 'nothing' does not exist (looked from"),
         (["train", "--output=/proc/m.keras"], "--output: '/proc/m.keras' can't be written: no file can be made in /proc by the user "),
         (["status", "nobody"], "no job is named 'nobody'; there are no jobs"),

@@ -257,6 +257,8 @@ def test_refused_settings_say_why(name: str) -> None:
             "so --lr_staleness_modulation has no one time from which to count; leave one of the two out",
         ),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
+        ({"ps_replicas": 2}, "--ps_replicas: is for parameter servers, of which there are none"),
+        ({"embedding_admission": 2}, "--embedding_admission: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
         (
             {"keep_checkpoint_max": 1},
@@ -353,7 +355,6 @@ def test_bad_paths(here: Path) -> None:
     assert "the directory 'empty' is empty" in paths_refusal(training_data="empty")
     assert "the file 'zero' is empty" in paths_refusal(training_data="zero")
     assert "no file matches 'data/*.tfrecord'" in paths_refusal(training_data="data/*.tfrecord")
-    assert "'zoo' is not a directory" in paths_refusal(model_zoo="zoo")
     assert "'dir.keras' is a directory; name a file in it" in paths_refusal(output="dir.keras")
     assert "'zero' is a file; name a directory" in paths_refusal(output="zero", output_format="saved_model")
     assert "'zero' is a file; name a directory" in paths_refusal(audit="zero")

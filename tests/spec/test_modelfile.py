@@ -107,6 +107,11 @@ def test_symbols_of_other_files(tmp_path: Path) -> None:
             "/model.py: does not define 'feed' (--feed); did you mean fed?; expected feed(",
         ),
         (
+            "import numpy as np\n" + GOOD,
+            {"feed": "nope"},
+            "/model.py: does not define 'nope' (--feed); expected feed(",
+        ),
+        (
             GOOD,
             {"model_def": "zoo.model.custom_modle"},
             "/model.py: does not define 'custom_modle' (--model_def); did you mean",

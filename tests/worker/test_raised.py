@@ -61,6 +61,13 @@ def test_lines_of_libraries_and_of_this_package_are_left_out(tmp_path: Path, inn
     assert str(inner) not in [frame.filename for frame in own_frames(error)]
 
 
+def test_frames_of_compiled_libraries_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    error = program_error(raised(Path("pyarrow/error.pxi"), around=path))
+    assert error.signature == f"KeyError at {path}:called:6"
+    assert "pyarrow" not in error.traceback
+
+
 def test_a_link_to_the_package_is_the_package(tmp_path: Path) -> None:
     (tmp_path / "installed").symlink_to(PACKAGE)
     error = raised(tmp_path / "installed" / "keras" / "loss.py")

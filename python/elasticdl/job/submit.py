@@ -225,6 +225,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
 
     Returns the place and the descriptor of its lock. Raises BadInput.
     """
+    edge.check_zoo(spec)
     model = check_model_file(spec)
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:

@@ -141,6 +141,12 @@ def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
+def check_zoo(spec: JobSpec) -> None:
+    """Check that the model zoo is there, before its files are looked at. Raises BadSetting."""
+    if not Path(spec.model_zoo).is_dir():
+        raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+
+
 def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """Check that what the job reads is there and that what it writes can be written, before anything is started.
 
@@ -151,8 +157,6 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
     Raises BadSetting, or BadData if there is no data.
     """
-    if not Path(spec.model_zoo).is_dir():
-        raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
     _check_read(spec, custom_reader=custom_reader)
     check_summary(spec)
     if spec.audit and Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):

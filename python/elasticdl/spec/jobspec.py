@@ -849,7 +849,9 @@ def _check_servers(spec: JobSpec) -> None:
         for name in (
             "grads_to_wait",
             "sync_version_tolerance",
+            "ps_replicas",
             "ps_restore",
+            "embedding_admission",
             "embedding_expiry",
             "lr_staleness_modulation",
             "get_model_steps",

@@ -91,9 +91,8 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         if symbol in files[path]:
             _check_call(path, symbol, files[path][symbol], call)
         elif _STAR not in files[path] and required:
-            raise BadModel(
-                f"{path}: does not define {symbol!r} (--{setting}){nearest(symbol, files[path])}; expected {call.shown}"
-            )
+            near = nearest(symbol, (name for name, is_ in files[path].items() if not isinstance(is_, ast.Import)))
+            raise BadModel(f"{path}: does not define {symbol!r} (--{setting}){near}; expected {call.shown}")
         else:
             continue
         found[setting] = Definition(path, trees[path], files[path][symbol])

@@ -28,6 +28,9 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _GENERATED = "__autograph_generated_file"
 """Begins the names of the files to which TensorFlow converts functions; its message has the frames of the functions themselves."""
 
+_COMPILED = {".pxi", ".pyx"}
+"""Suffixes of Cython: frames of compiled libraries have paths such as `pyarrow/error.pxi`, which lead nowhere."""
+
 _TRACEBACK_LIMIT = 64 * 1024
 _SENTENCE_LIMIT = 1000
 
@@ -91,6 +94,8 @@ def _is_package(frame: traceback.FrameSummary) -> bool:
 def _is_own(frame: traceback.FrameSummary) -> bool:
     path = Path(frame.filename)
     if frame.filename.startswith("<") or path.name.startswith(_GENERATED) or _is_package(frame):
+        return False
+    if path.suffix in _COMPILED and not path.is_absolute():
         return False
     return not _INSTALLED.intersection(path.parts) and not any(
         path.resolve().is_relative_to(folder) for folder in _PYTHON
