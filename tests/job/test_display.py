@@ -56,7 +56,7 @@ def event(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (125.6, "2:06"), (3723, "1:02:03")],
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00 min"), (125.6, "2:06 min"), (3723, "1:02:03 h")],
 )
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
@@ -83,11 +83,12 @@ def test_one_line_per_event(happened: JobEvent, line: str | None) -> None:
 def test_status_line() -> None:
     assert (
         status_line(status(17))
-        == "epoch 1/3, step 17, loss 0.5000, 1,234 records/s, 1 of 2 workers, 1:01 left"
+        == "epoch 1/3, step 17, loss 0.5000, 1,234 records/s, 1 of 2 workers, 1:01 min left"
     )
-    bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0)
+    bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0, records=0)
     assert status_line(bare) == "epoch 1, step 0, 1 of 2 workers"
     assert status_line(status(9, epoch=3)).startswith("epoch 3/3,")
+    assert status_line(status(0, None)).startswith("640 records, 1,234 records/s")  # it evaluates, or predicts
     assert "loss 0.0000" in status_line(status(1, -0.0))
 
 
