@@ -95,7 +95,7 @@ def test_status_line() -> None:
 def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() -> None:
     stream = io.StringIO()
     display = PlainDisplay(stream, STARTED, 10)
-    display.status(status(0, None))
+    display.status(status(0, None, records=0))
     for step in (1, 2, 9, 10, 11, 25, 25, 31):
         display.status(status(step))
     display.event(event(EventKind.JOINED, "worker-2-1 has joined", "worker-2-1"))
@@ -129,6 +129,19 @@ def test_slow_steps_get_a_line_a_minute() -> None:
     display.status(status(17))  # nothing is new
     shown = [line.split("step ")[1].split(",")[0] for line in stream.getvalue().splitlines()]
     assert shown == ["1", "9", "17"]
+
+
+def test_a_job_without_steps_gets_a_line_a_minute() -> None:
+    stream, now = io.StringIO(), [STARTED]
+    display = PlainDisplay(stream, STARTED, 100, lambda: now[0])
+    for second in range(0, 150, 10):
+        now[0] = STARTED + second
+        display.status(status(0, None, state="predicting", records=100 * second, seconds_left=None))
+    assert stream.getvalue().splitlines() == [
+        "    10.0 s  1,000 records, 1,234 records/s, 1 of 2 workers",
+        "    70.0 s  7,000 records, 1,234 records/s, 1 of 2 workers",
+        "   130.0 s  13,000 records, 1,234 records/s, 1 of 2 workers",
+    ]
 
 
 def test_live_figures_and_lines_above_them() -> None:

@@ -220,14 +220,15 @@ class PlainDisplay:
             self._write(event.time, line)
 
     def status(self, status: JobStatus) -> None:
-        """Write the first figures at once, then one line every so many steps, but with slow steps one a minute."""
+        """Write the first figures at once, then one line every so many steps, but with slow steps, or none, one a minute."""
         self._is_over = self._is_over or status.state in _LAST
-        if self._is_over or status.loss is None or status.step < 1 or status.step == self._shown:
+        done = status.step or status.records  # a job that evaluates or predicts has no steps
+        if self._is_over or (status.step > 0 and status.loss is None) or done in (0, self._shown):
             return
-        due = status.step // self._every != self._shown // self._every
+        due = status.step // self._every != self._shown // self._every and status.step > 0
         if self._shown and not due and self._now() - self._shown_at < _LONGEST_SILENCE:
             return
-        self._shown, self._shown_at = status.step, self._now()
+        self._shown, self._shown_at = done, self._now()
         self.notice(status_line(status))
 
     def ask(self, question: str) -> str:

@@ -31,9 +31,9 @@ export function figure(value) {
   return value.toLocaleString("en", { maximumFractionDigits: size >= 100 ? 0 : size >= 10 ? 1 : 4 });
 }
 
-// Steps of 1, 2 or 5 times a power of ten, so that at most `most` of them cover the range.
-function ticks(low, high, most) {
-  const rough = (high - low) / most;
+// Steps of 1, 2 or 5 times a power of ten, `least` or more, so that at most `most` of them cover the range.
+function ticks(low, high, most, least) {
+  const rough = Math.max(least, (high - low) / most);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
   const found = [];
@@ -62,12 +62,12 @@ export function drawCurve(place, name, points, by, began, dotted) {
   const [last, least, most] = [ys[ys.length - 1], Math.min(...ys), Math.max(...ys)].map(figure);
   const label = `${name}: ${last} at step ${points[points.length - 1][1]}, lowest ${least}, highest ${most}`;
   const drawing = node("svg", { width, height, role: "img", "aria-label": label });
-  for (const value of ticks(lowY, highY, 4)) {
+  for (const value of ticks(lowY, highY, 4, ys.every(Number.isInteger) ? 1 : 0)) {
     drawing.append(node("path", { class: "axis", d: `M${left} ${y(value)}H${width - right}` }));
     drawing.append(node("text", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, figure(value)));
   }
-  for (const value of by ? ticks(lowX, highX, 5) : timeTicks(highX, Math.min(5, Math.floor(width / 75)))) {
-    if (value < lowX || (by && value % 1)) continue;
+  for (const value of by ? ticks(lowX, highX, 5, 1) : timeTicks(highX, Math.min(5, Math.floor(width / 75)))) {
+    if (value < lowX) continue;
     const anchor = x(value) > width - 30 ? "end" : "middle";
     drawing.append(node("text", { x: x(value), y: height - 4, "text-anchor": anchor }, by ? figure(value) : clock(value)));
   }
@@ -88,13 +88,14 @@ export function drawCurve(place, name, points, by, began, dotted) {
   place.replaceChildren(drawing);
 }
 
-export function drawTimeline(place, line, now) {
+// `worded`: the word for each phase.
+export function drawTimeline(place, line, now, worded) {
   const width = Math.max(240, place.clientWidth), rowHeight = 20, left = 68, top = 4;
   const until = Math.max(now, line.began + 1);
   const rows = line.rows.length + (line.evaluations.length ? 1 : 0);
   const height = top + rows * rowHeight + 20;
   const x = (time) => left + ((time - line.began) / (until - line.began)) * (width - left - 8);
-  const latest = line.rows.map((row) => row.spans[row.spans.length - 1]).map((span) => `${span.process} ${span.phase}`);
+  const latest = line.rows.map((row) => row.spans[row.spans.length - 1]).map((span) => `${span.process} ${worded(span.phase)}`);
   const label = `time line of ${line.rows.length} processes, last: ${latest.join(", ")}`;
   const drawing = node("svg", { width, height, role: "img", "aria-label": label });
   const bottom = height - 18;
@@ -116,7 +117,7 @@ export function drawTimeline(place, line, now) {
       const bar = node("rect", { class: span.phase, ...box });
       bar.dataset.process = span.process;
       const end = span.until === null ? "now" : clock(span.until - line.began);
-      titled(bar, `${span.process} ${span.phase}, ${clock(span.since - line.began)} to ${end}${span.why ? `: ${span.why}` : ""}`);
+      titled(bar, `${span.process} ${worded(span.phase)}, ${clock(span.since - line.began)} to ${end}${span.why ? `: ${span.why}` : ""}`);
       drawing.append(bar);
     }
   });

@@ -25,7 +25,7 @@ const element = (name, text, kind) => {
   return made;
 };
 
-let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0, complete = false, follows = true;
+let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0, complete = false, follows = true, chosen = false;
 
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -45,6 +45,9 @@ async function ask(path, patience = LONGEST) {
 }
 
 const json = async (path, patience) => (await ask(path, patience)).json();
+// A job that evaluates or predicts has records and no steps.
+const makesSteps = () => !seen?.job || seen.job.step > 0 || !seen.job.records;
+const worded = (phase) => (phase === "training" && !makesSteps() ? "at work" : phase);
 const hasEnded = () => ENDS.includes(seen?.job?.state);
 
 function notice(text) {
@@ -67,7 +70,8 @@ function showStatus(body) {
   if (!job) return;
   const epoch = job.num_epochs ? `${Math.min(job.epoch + 1, job.num_epochs)} of ${job.num_epochs}` : `${job.epoch + 1}`;
   const busy = ["training", "evaluating", "predicting", "draining", "sealed", "finishing"];
-  const rows = [["done", job.done === null ? "no end" : `${(job.done * 100).toFixed(1)} %`]];
+  const rows = [];
+  if (job.done !== null) rows.push(["done", `${(job.done * 100).toFixed(1)} %`]);
   if (!hasEnded()) rows.push(["time left", job.seconds_left === null ? "–" : clock(job.seconds_left)]);
   if (job.step) rows.push(["epoch", epoch], ["step", figure(job.step)], ["training loss", figure(job.loss)]); // others evaluate or predict
   rows.push(["records", figure(job.records)], ["records per second", figure(job.records_per_second)]);
@@ -77,11 +81,9 @@ function showStatus(body) {
     if (job.slots_alone) rows.push(["slots without a second copy", figure(job.slots_alone)]);
   }
   if (job.step) {
-    rows.push(
-      ["goodput", body.goodput === null ? "–" : `${(body.goodput * 100).toFixed(1)} %`],
-      ["time in evaluations", clock(body.evaluation_seconds)],
-      ["since the first step", clock(body.seconds_since_first_step)],
-    );
+    rows.push(["goodput", body.goodput === null ? "–" : `${(body.goodput * 100).toFixed(1)} %`]);
+    if (body.evaluation_seconds) rows.push(["time in evaluations", clock(body.evaluation_seconds)]);
+    rows.push(["since the first step", clock(body.seconds_since_first_step)]);
   }
   at("figures").replaceChildren(...rows.map(([name, value]) => {
     const pair = document.createElement("div");
@@ -134,12 +136,12 @@ function showCurves() {
 }
 
 function showTimeline() {
-  if (line && seen) drawTimeline(at("timeline"), line, line.ended ?? seen.time);
+  if (line && seen) drawTimeline(at("timeline"), line, line.ended ?? seen.time, worded);
 }
 
 function showKey() {
   const used = new Set(line.rows.flatMap((row) => row.spans.map((span) => span.phase)));
-  const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, phase]);
+  const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, worded(phase)]);
   if (line.evaluations.length) entries.push(["evaluation", "evaluation"]);
   if (line.marks.length) entries.push(["marked", "event of the whole job"]);
   at("key").replaceChildren(...entries.map(([kind, text]) => {
@@ -150,17 +152,26 @@ function showKey() {
 }
 
 async function showLog() {
-  const chosen = at("process").value;
-  const body = await json(`logs?process=${encodeURIComponent(chosen)}`);
+  const name = at("process").value;
+  const body = await json(`logs?process=${encodeURIComponent(name)}`);
   const names = [...at("process").options].map((option) => option.value);
   if (names.join() !== body.processes.join()) {
     at("process").replaceChildren(...body.processes.map((name) => element("option", name)));
-    at("process").value = chosen && body.processes.includes(chosen) ? chosen : body.processes[0] ?? "";
-    if (at("process").value !== chosen) return showLog();
+    at("process").value = body.processes.includes(name) ? name : body.processes[0] ?? "";
+    if (at("process").value !== name) return showLog();
   }
   const log = at("log");
   log.textContent = body.lines.join("\n") || "nothing is written yet";
   if (follows) log.scrollTop = log.scrollHeight;
+}
+
+// The log of the process with which a job failed says more than its reason, unless another one is being read.
+async function showFailedLog() {
+  const failed = events.findLast((event) => event.kind === "failed");
+  const process = [...at("process").options].find((option) => option.value === failed?.worker);
+  if (!process || chosen) return;
+  process.selected = true;
+  await showLog();
 }
 
 async function look() {
@@ -171,8 +182,8 @@ async function look() {
   showStatus(seen);
   if (!line || line.version !== seen.timeline) {
     line = await json("timeline");
-    showKey();
   }
+  showKey();
   showTimeline();
   if (seen.last_event > lastEvent) {
     const text = await (await ask(`events?since=${lastEvent}`)).text();
@@ -191,6 +202,7 @@ async function look() {
     showCurves();
   }
   if (looks++ % SELDOM === 0 || isLast) await showLog();
+  if (isLast) await showFailedLog();
   complete = hasEnded();
   return isLast;
 }
@@ -231,7 +243,10 @@ async function watch() {
 
 takeToken();
 at("all").addEventListener("change", showEvents);
-at("process").addEventListener("change", () => void showLog().catch(() => {}));
+at("process").addEventListener("change", () => {
+  chosen = follows = true;
+  void showLog().catch(() => {});
+});
 at("log").addEventListener("scroll", ({ target }) => { follows = target.scrollTop + target.clientHeight >= target.scrollHeight - 5; });
 new ResizeObserver(() => {
   showTimeline();
