@@ -56,7 +56,7 @@ def event(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (125.6, "2:06"), (3723, "1:02:03")],
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00 min"), (125.6, "2:06 min"), (3723, "1:02:03 h")],
 )
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
@@ -83,18 +83,19 @@ def test_one_line_per_event(happened: JobEvent, line: str | None) -> None:
 def test_status_line() -> None:
     assert (
         status_line(status(17))
-        == "epoch 1/3, step 17, loss 0.5000, 1,234 records/s, 1 of 2 workers, 1:01 left"
+        == "epoch 1/3, step 17, loss 0.5000, 1,234 records/s, 1 of 2 workers, 1:01 min left"
     )
-    bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0)
+    bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0, records=0)
     assert status_line(bare) == "epoch 1, step 0, 1 of 2 workers"
     assert status_line(status(9, epoch=3)).startswith("epoch 3/3,")
+    assert status_line(status(0, None)).startswith("640 records, 1,234 records/s")  # it evaluates, or predicts
     assert "loss 0.0000" in status_line(status(1, -0.0))
 
 
 def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() -> None:
     stream = io.StringIO()
     display = PlainDisplay(stream, STARTED, 10)
-    display.status(status(0, None))
+    display.status(status(0, None, records=0))
     for step in (1, 2, 9, 10, 11, 25, 25, 31):
         display.status(status(step))
     display.event(event(EventKind.JOINED, "worker-2-1 has joined", "worker-2-1"))
@@ -128,6 +129,19 @@ def test_slow_steps_get_a_line_a_minute() -> None:
     display.status(status(17))  # nothing is new
     shown = [line.split("step ")[1].split(",")[0] for line in stream.getvalue().splitlines()]
     assert shown == ["1", "9", "17"]
+
+
+def test_a_job_without_steps_gets_a_line_a_minute() -> None:
+    stream, now = io.StringIO(), [STARTED]
+    display = PlainDisplay(stream, STARTED, 100, lambda: now[0])
+    for second in range(0, 150, 10):
+        now[0] = STARTED + second
+        display.status(status(0, None, state="predicting", records=100 * second, seconds_left=None))
+    assert stream.getvalue().splitlines() == [
+        "    10.0 s  1,000 records, 1,234 records/s, 1 of 2 workers",
+        "    70.0 s  7,000 records, 1,234 records/s, 1 of 2 workers",
+        "   130.0 s  13,000 records, 1,234 records/s, 1 of 2 workers",
+    ]
 
 
 def test_live_figures_and_lines_above_them() -> None:

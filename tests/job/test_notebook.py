@@ -56,7 +56,7 @@ def test_a_card_has_what_a_terminal_shows_and_the_curves() -> None:
     recording.event(evaluated(4))
     text = card(status(3), recording, ["worker-1-1 was lost"])
     for part in (
-        "training", "width:25.0%", "epoch 1/2, step 3, loss 0.5000, 8.0 records/s, 1 of 2 workers, 1 of 1 servers, 1:00 left",
+        "training", "width:25.0%", "epoch 1/2, step 3, loss 0.5000, 8.0 records/s, 1 of 2 workers, 1 of 1 servers, 1:00 min left",
         "worker-0-1 training, worker-1-1 starting (for 3 s), ps-0-1 serving", "last evaluation: val_loss 0.25", "worker-1-1 was lost",
         "loss 0.3333", "val_loss 0.25",
     ):  # fmt: skip

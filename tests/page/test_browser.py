@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from elasticdl.control.protocol.status import EventKind
+from elasticdl.page import server
 
 from .conftest import TOKENS, Served
 from .jobs import event, status
@@ -81,6 +84,7 @@ def test_the_token_leaves_the_address_and_a_reload_keeps_it(browser: Chrome, ser
     open_page(browser, served)
     wait(browser, "document.getElementById('name').textContent === 'job'")
     assert browser.current_url == f"{served.server.address}/"
+    assert TOKENS.page not in browser.page_source
     browser.refresh()
     wait(browser, "document.getElementById('name').textContent === 'job'")
 
@@ -105,6 +109,11 @@ def test_all_of_it_is_shown_and_the_browser_has_nothing_to_complain_of(
     assert asked
     assert all(name.startswith(served.server.address) for name in asked)
     assert complaints(browser) == []
+    labels = browser.execute_script(
+        "return [...document.querySelectorAll('[role=img]')].map((one) => one.ariaLabel)"
+    )
+    assert "val_loss, by step: 0.5 at step 5, lowest 0.5, highest 0.5" in labels
+    assert "time line of 2 processes, last: worker-0-1 training, worker-1-1 training" in labels
 
 
 def test_what_happens_is_seen_without_a_reload(browser: Chrome, served: Served) -> None:
@@ -121,6 +130,60 @@ def test_what_happens_is_seen_without_a_reload(browser: Chrome, served: Served) 
     wait(browser, "document.getElementById('events').innerText.includes('killed by SIGKILL')")
     served.recording.status(status(6, state="waiting"))
     wait(browser, "document.getElementById('state').textContent === 'waiting'")
+
+
+def test_a_master_that_does_not_answer_is_said_to_be_away_until_it_does(
+    browser: Chrome, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(served)
+    open_page(browser, served)
+    wait(browser, "document.getElementById('state').textContent === 'training'")
+    is_back, answer = threading.Event(), served.recording.status_json
+
+    def hang() -> dict[str, Any]:
+        is_back.wait(SECONDS)
+        return answer()
+
+    monkeypatch.setattr(served.recording, "status_json", hang)
+    wait(browser, "document.getElementById('notice').textContent.includes('elasticdl status job --open')")
+    assert " s ago" in text(browser)
+    assert browser.title == "job: no answer"
+    is_back.set()
+    wait(browser, "document.getElementById('notice').hidden")
+    wait(browser, "document.getElementById('state').textContent === 'training'")
+
+
+def test_a_job_that_ends_is_shown_whole_before_its_master_leaves(
+    browser: Chrome, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_OPEN_SECONDS", "_PART_SECONDS"):
+        monkeypatch.setattr(server, limit, SECONDS)
+    fill(served)
+    open_page(browser, served)
+    wait(browser, "document.getElementById('log').textContent.includes('three')")
+    served.logs.found["worker-1-1"] = ["ValueError: no"]
+    served.recording.progress(6, 0.125)
+    served.recording.event(event(time.time(), EventKind.FAILED, "worker-1-1", "worker-1-1 failed"))
+    served.recording.status(status(6, state="failed"))
+    served.server.part()
+    served.server.close()
+    wait(browser, "document.getElementById('notice').textContent.includes('job has ended')")
+    shown = text(browser)
+    for part in ("worker-1-1 failed", "0.125", "ValueError: no"):
+        assert part in shown, part
+    assert "time left" not in shown
+
+
+def test_a_job_without_steps_says_nothing_of_them(browser: Chrome, served: Served) -> None:
+    served.recording.event(event(time.time(), EventKind.JOINED, "worker-0-1", "worker-0-1 has joined"))
+    seen = status(0, state="evaluating", loss=None)
+    served.recording.status(replace(seen, records=64, wanted_servers=0))
+    open_page(browser, served)
+    wait(browser, "document.getElementById('key').textContent.includes('at work')")
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#figures dt')].map((one) => one.textContent)"
+    )
+    assert names == ["done", "time left", "records", "records per second", "workers"]
 
 
 def test_names_and_texts_are_text(browser: Chrome, served: Served) -> None:
@@ -153,6 +216,9 @@ def test_it_fits_and_can_be_read(browser: Chrome, served: Served, width: int, sc
     ratios = browser.execute_script(
         CONTRAST, ["#reason", "#figures dt", "#figures dd", "#events td.text", "#events td.time", "h2"]
     )
+    for state in ("training", "evaluating", "waiting", "failed"):
+        chosen = f"document.getElementById('state').className = 'state {state}';"
+        ratios += browser.execute_script(chosen + CONTRAST, ["#state"])
     assert min(ratios) >= 4.5, ratios
 
 

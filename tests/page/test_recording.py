@@ -136,4 +136,6 @@ def test_a_master_that_has_not_heard_of_all_yet_ends_no_curve() -> None:
     for seconds, workers in ((1.0, 0), (1.0, 0), (1.0, 2)):
         clock.now += seconds
         made.status(replace(status(4), workers=status(4).workers[:workers]))
-    assert [value for _, _, value in made.series_json()["series"]["workers"]] == [1, 1]
+    series = made.series_json()["series"]
+    assert [value for _, _, value in series["workers"]] == [1, 1]
+    assert len(series["records_per_second"]) == 2  # what was done without a master is not the rate of a moment

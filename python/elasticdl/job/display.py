@@ -51,12 +51,12 @@ _LONGEST_SILENCE = 60.0
 
 
 def clock(seconds: float) -> str:
-    """Return a duration for people: `4.2 s`, `3:05`, `2:03:05`."""
+    """Return a duration for people: `4.2 s`, `3:05 min`, `2:03:05 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
 
 
 def event_line(event: JobEvent) -> str | None:
@@ -72,7 +72,9 @@ def event_line(event: JobEvent) -> str | None:
 
 def status_line(status: JobStatus) -> str:
     """Return one line about how the job stands."""
-    parts = [epoch_text(status), f"step {status.step}"]
+    # A job that evaluates or predicts has records, and no steps.
+    makes_steps = status.step > 0 or not status.records
+    parts = [epoch_text(status), f"step {status.step}"] if makes_steps else [f"{status.records:,} records"]
     if status.loss is not None:
         parts.append(f"loss {status.loss:z.4f}")
     if status.records_per_second is not None:
@@ -106,7 +108,7 @@ def status_lines(status: JobStatus) -> list[str]:
     lines = [f"{status.job_name}: {status.state}" + (f" ({status.reason})" if status.reason else "")]
     lines.append(status_line(status))
     if status.done is not None:
-        lines.append(f"{status.done:.0%} of all records trained")
+        lines.append(f"{status.done:.0%} done")
     for worker in status.workers:
         pid = f"  pid {worker.pid}" if worker.pid is not None else ""
         why = f"  ({worker.waits_for})" if worker.waits_for else ""
@@ -218,14 +220,15 @@ class PlainDisplay:
             self._write(event.time, line)
 
     def status(self, status: JobStatus) -> None:
-        """Write the first figures at once, then one line every so many steps, but with slow steps one a minute."""
+        """Write the first figures at once, then one line every so many steps, but with slow steps, or none, one a minute."""
         self._is_over = self._is_over or status.state in _LAST
-        if self._is_over or status.loss is None or status.step < 1 or status.step == self._shown:
+        done = status.step or status.records  # a job that evaluates or predicts has no steps
+        if self._is_over or (status.step > 0 and status.loss is None) or done in (0, self._shown):
             return
-        due = status.step // self._every != self._shown // self._every
+        due = status.step // self._every != self._shown // self._every and status.step > 0
         if self._shown and not due and self._now() - self._shown_at < _LONGEST_SILENCE:
             return
-        self._shown, self._shown_at = status.step, self._now()
+        self._shown, self._shown_at = done, self._now()
         self.notice(status_line(status))
 
     def ask(self, question: str) -> str:

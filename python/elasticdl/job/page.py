@@ -245,15 +245,18 @@ def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> J
     state, loss = str(summary.get("status", "killed")), summary.get("loss")
     counted = ("records_trained", "records_evaluated", "records_predicted")
     total = next((summary[name] for name in counted if summary.get(name)), 0)
+    # One that was stopped, or has trained its number of steps, is finished before the data is.
+    steps, epochs = int(summary.get("steps") or 0), int(summary.get("epochs") or 0)
+    is_all = not steps or 0 < spec.num_epochs <= epochs
     return JobStatus(
         job_name=name,
         state=state,
         reason=str(summary.get("reason", "it has ended without a summary")),
         view=0,
-        step=int(summary.get("steps") or 0),
-        epoch=int(summary.get("epochs") or 0),
+        step=steps,
+        epoch=epochs,
         num_epochs=spec.num_epochs,
-        done=1.0 if state == "finished" else None,
+        done=1.0 if state == "finished" and is_all else None,
         loss=loss if isinstance(loss, (int, float)) else None,
         records=int(total),
         records_per_second=summary.get("records_per_second"),

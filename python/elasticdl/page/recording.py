@@ -26,7 +26,7 @@ MOST_EVENTS = 10_000
 FORMAT = 1
 """Format number of kept curves."""
 _INTRODUCTION_SECONDS = 3.0
-"""For so long a new master may not have heard of all workers, which is not their end."""
+"""For so long a new master may not have heard of all workers, which is not their end, and hears at once of all that they did meanwhile."""
 LOSS, RATE, WORKERS = "loss", "records_per_second", "workers"
 """Names of curves; others are metrics of evaluations."""
 
@@ -100,12 +100,13 @@ class Recording:
             if self._ended_at is not None:
                 return
             now = self._now()
+            if now < self._complete_at:
+                return
             if status.records_per_second is not None:
                 self._add(RATE, Point(now, status.step, status.records_per_second))
             workers = [worker for worker in status.workers if worker.name.startswith(Role.WORKER)]
             at_work = sum(worker.state in WORKING for worker in workers)
-            if now >= self._complete_at:
-                self._add(WORKERS, Point(now, status.step, at_work))
+            self._add(WORKERS, Point(now, status.step, at_work))
 
     @property
     def step(self) -> int:

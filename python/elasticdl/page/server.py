@@ -35,6 +35,8 @@ _FILES = {
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _OPEN_SECONDS = 2.0
 """A page that is open looks more often."""
+_PART_SECONDS = 4.0
+"""For which the end of a job waits until an open page has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class PageServer:
         self._logs = logs
         self._tokens = tokens
         self._looked_at = 0.0
-        self._looked = threading.Event()
+        self._looks = threading.Semaphore(0)
         listening = listen(port)
         self.address = f"http://{HOST}:{listening.getsockname()[1]}"
         """Where the page is."""
@@ -95,10 +97,16 @@ class PageServer:
         self._server = HttpServer(listening, routes, self._refused)
 
     def part(self) -> None:
-        """Let an open page look once more, so that it shows how the job has ended; wait for nobody if none is open."""
-        self._looked.clear()
+        """Let an open page look once more, so that it shows how the job has ended; wait for nobody if none is open.
+
+        A look begins with the status. The one after it says that the page has the rest, too: events, curves and the log.
+        """
+        while self._looks.acquire(blocking=False):
+            pass
+        until = time.monotonic() + _PART_SECONDS
         if time.monotonic() - self._looked_at < _OPEN_SECONDS:
-            self._looked.wait(_OPEN_SECONDS)
+            for _ in range(2):
+                self._looks.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
         """Stop serving."""
@@ -129,7 +137,7 @@ class PageServer:
 
     async def _status(self, request: web.Request) -> web.Response:
         self._looked_at = time.monotonic()
-        self._looked.set()
+        self._looks.release()
         return _json(self._recording.status_json())
 
     async def _timeline(self, request: web.Request) -> web.Response:

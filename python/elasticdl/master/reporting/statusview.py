@@ -77,7 +77,7 @@ class StatusView:
         if evaluation is not None and evaluation.state == self.machine.gates.all_at(view):
             done = f"{len(evaluation.results)} of {evaluation.tasks} tasks are done"
             return "evaluating", f"evaluation of step {evaluation.state.step}: {done}"
-        return "training", view.reason
+        return "training", f"last change: {view.reason}"  # which may be long ago
 
     def _short(self) -> str:
         """Say what a job waits for that has fewer workers than it needs; empty if it has enough."""

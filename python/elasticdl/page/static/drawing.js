@@ -14,12 +14,14 @@ function titled(element, text) {
   return element;
 }
 
+// `25 s`, `3:05 min`, `2:03:05 h`, as in a terminal: a bare 0:25 could be minutes, or hours.
 export function clock(seconds) {
   const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
   const two = (number) => String(number).padStart(2, "0");
   const hours = Math.floor(whole / 3600);
   const minutes = Math.floor(whole / 60) % 60;
-  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)} h` : `${minutes}:${two(whole % 60)} min`;
 }
 
 export function figure(value) {
@@ -29,9 +31,9 @@ export function figure(value) {
   return value.toLocaleString("en", { maximumFractionDigits: size >= 100 ? 0 : size >= 10 ? 1 : 4 });
 }
 
-// Steps of 1, 2 or 5 times a power of ten, so that at most `most` of them cover the range.
-function ticks(low, high, most) {
-  const rough = (high - low) / most;
+// Steps of 1, 2 or 5 times a power of ten, `least` or more, so that at most `most` of them cover the range.
+function ticks(low, high, most, least) {
+  const rough = Math.max(least, (high - low) / most);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
   const found = [];
@@ -47,8 +49,8 @@ function timeTicks(seconds, most) {
   return found;
 }
 
-// points: [time, step, value]; `by`: 1 for steps, 0 for the seconds since `began`.
-export function drawCurve(place, points, by, began, dotted) {
+// points: [time, step, value]; `by`: 1 for steps, 0 for the seconds since `began`; `name`: for those who hear the page.
+export function drawCurve(place, name, points, by, began, dotted) {
   const width = Math.max(200, place.clientWidth), height = 150, left = 52, bottom = 18, top = 6, right = 8;
   const xs = points.map((point) => (by ? point[1] : point[0] - began)), ys = points.map((point) => point[2]);
   let [lowX, highX] = [Math.min(...xs), Math.max(...xs)];
@@ -57,13 +59,15 @@ export function drawCurve(place, points, by, began, dotted) {
   if (lowY === highY) [lowY, highY] = [lowY - (Math.abs(lowY) / 10 || 1), highY + (Math.abs(highY) / 10 || 1)];
   const x = (value) => left + ((value - lowX) / (highX - lowX)) * (width - left - right);
   const y = (value) => height - bottom - ((value - lowY) / (highY - lowY)) * (height - bottom - top);
-  const drawing = node("svg", { width, height, role: "img" });
-  for (const value of ticks(lowY, highY, 4)) {
+  const [last, least, most] = [ys[ys.length - 1], Math.min(...ys), Math.max(...ys)].map(figure);
+  const label = `${name}: ${last} at step ${points[points.length - 1][1]}, lowest ${least}, highest ${most}`;
+  const drawing = node("svg", { width, height, role: "img", "aria-label": label });
+  for (const value of ticks(lowY, highY, 4, ys.every(Number.isInteger) ? 1 : 0)) {
     drawing.append(node("path", { class: "axis", d: `M${left} ${y(value)}H${width - right}` }));
     drawing.append(node("text", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, figure(value)));
   }
-  for (const value of by ? ticks(lowX, highX, 5) : timeTicks(highX, 5)) {
-    if (value < lowX || (by && value % 1)) continue;
+  for (const value of by ? ticks(lowX, highX, 5, 1) : timeTicks(highX, Math.min(5, Math.floor(width / 75)))) {
+    if (value < lowX) continue;
     const anchor = x(value) > width - 30 ? "end" : "middle";
     drawing.append(node("text", { x: x(value), y: height - 4, "text-anchor": anchor }, by ? figure(value) : clock(value)));
   }
@@ -84,13 +88,16 @@ export function drawCurve(place, points, by, began, dotted) {
   place.replaceChildren(drawing);
 }
 
-export function drawTimeline(place, line, now) {
+// `worded`: the word for each phase.
+export function drawTimeline(place, line, now, worded) {
   const width = Math.max(240, place.clientWidth), rowHeight = 20, left = 68, top = 4;
   const until = Math.max(now, line.began + 1);
   const rows = line.rows.length + (line.evaluations.length ? 1 : 0);
   const height = top + rows * rowHeight + 20;
   const x = (time) => left + ((time - line.began) / (until - line.began)) * (width - left - 8);
-  const drawing = node("svg", { width, height, role: "img" });
+  const latest = line.rows.map((row) => row.spans[row.spans.length - 1]).map((span) => `${span.process} ${worded(span.phase)}`);
+  const label = `time line of ${line.rows.length} processes, last: ${latest.join(", ")}`;
+  const drawing = node("svg", { width, height, role: "img", "aria-label": label });
   const bottom = height - 18;
   for (const at of timeTicks(until - line.began, Math.floor(width / 110))) {
     drawing.append(node("path", { class: "axis", d: `M${x(line.began + at)} ${top}V${bottom}` }));
@@ -103,12 +110,14 @@ export function drawTimeline(place, line, now) {
     // Losses on top, and wide enough to be seen: what replaces a process is often started in the same moment.
     const losses = row.spans.filter((span) => span.phase === "lost");
     for (const span of [...row.spans.filter((one) => one.phase !== "lost"), ...losses]) {
-      const least = span.phase === "lost" ? 4 : 1.5;
+      // A loss is higher, too: not everybody tells red from green.
+      const [least, margin] = span.phase === "lost" ? [4, 0] : [1.5, 4];
       const from = x(span.since), to = x(span.until ?? until);
-      const bar = node("rect", { class: span.phase, x: from, y: y + 3, width: Math.max(least, to - from), height: rowHeight - 6 });
+      const box = { x: from, y: y + margin, width: Math.max(least, to - from), height: rowHeight - 2 * margin };
+      const bar = node("rect", { class: span.phase, ...box });
       bar.dataset.process = span.process;
       const end = span.until === null ? "now" : clock(span.until - line.began);
-      titled(bar, `${span.process} ${span.phase}, ${clock(span.since - line.began)} to ${end}${span.why ? `: ${span.why}` : ""}`);
+      titled(bar, `${span.process} ${worded(span.phase)}, ${clock(span.since - line.began)} to ${end}${span.why ? `: ${span.why}` : ""}`);
       drawing.append(bar);
     }
   });

@@ -3,6 +3,10 @@
 import { clock, drawCurve, drawTimeline, figure } from "./drawing.js";
 
 const LOOK = 700; // milliseconds between two looks
+const HIDDEN_LOOKS = 15; // of which one is made while the page is in the background, for its title
+const ENDS = ["finished", "failed", "interrupted", "killed"]; // states of jobs that change no more
+const PATIENCE = 3000; // milliseconds after which a master that does not answer is taken to be away
+const LONGEST = 30000; // milliseconds for curves over a slow line, and for logs of pods
 const SELDOM = 3; // looks from one asking for curves and logs to the next
 const POINTS_OF_A_LOOK = 700;
 const MOST_ROWS = 500;
@@ -21,7 +25,7 @@ const element = (name, text, kind) => {
   return made;
 };
 
-let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0;
+let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0, complete = false, follows = true, chosen = false;
 
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -32,17 +36,22 @@ function takeToken() {
   token = sessionStorage.getItem("token") ?? "";
 }
 
-async function ask(path) {
-  const answer = await fetch(`api/v1/${path}`, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
+async function ask(path, patience = LONGEST) {
+  const signal = AbortSignal.timeout(patience);
+  const answer = await fetch(`api/v1/${path}`, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store", signal });
   if (answer.status === 401) throw new Error("token");
   if (!answer.ok) throw new Error((await answer.json()).error);
   return answer;
 }
 
-const json = async (path) => (await ask(path)).json();
+const json = async (path, patience) => (await ask(path, patience)).json();
+// A job that evaluates or predicts has records and no steps.
+const makesSteps = () => !seen?.job || seen.job.step > 0 || !seen.job.records;
+const worded = (phase) => (phase === "training" && !makesSteps() ? "at work" : phase);
+const hasEnded = () => ENDS.includes(seen?.job?.state);
 
 function notice(text) {
-  at("notice").textContent = text;
+  if (at("notice").textContent !== text) at("notice").textContent = text; // it is read out when it changes
   at("notice").hidden = !text;
 }
 
@@ -56,28 +65,26 @@ function showStatus(body) {
   at("name").textContent = job ? job.job_name : "The job starts";
   at("state").textContent = job ? job.state : "starting";
   at("state").className = `state ${job ? job.state : "starting"}`;
+  at("job").classList.remove("old");
   at("reason").textContent = job ? job.reason : "its master has said nothing yet";
   if (!job) return;
   const epoch = job.num_epochs ? `${Math.min(job.epoch + 1, job.num_epochs)} of ${job.num_epochs}` : `${job.epoch + 1}`;
   const busy = ["training", "evaluating", "predicting", "draining", "sealed", "finishing"];
-  const rows = [
-    ["done", job.done === null ? "no end" : `${(job.done * 100).toFixed(1)} %`],
-    ["time left", job.seconds_left === null ? "–" : clock(job.seconds_left)],
-    ["epoch", epoch],
-    ["step", figure(job.step)],
-    ["records", figure(job.records)],
-    ["records per second", figure(job.records_per_second)],
-    ["loss", figure(job.loss)],
-    ["workers", `${workersAt(job, busy, "worker")} of ${job.wanted_workers}`],
-  ];
-  if (job.wanted_servers) {
-    rows.push(["servers", `${workersAt(job, ["serving"], "ps")} of ${job.wanted_servers}`], ["slots with one copy", figure(job.slots_alone)]);
+  const rows = [];
+  if (job.done !== null) rows.push(["done", `${(job.done * 100).toFixed(1)} %`]);
+  if (!hasEnded()) rows.push(["time left", job.seconds_left === null ? "–" : clock(job.seconds_left)]);
+  if (job.step) rows.push(["epoch", epoch], ["step", figure(job.step)], ["training loss", figure(job.loss)]); // others evaluate or predict
+  rows.push(["records", figure(job.records)], ["records per second", figure(job.records_per_second)]);
+  if (!hasEnded()) {
+    rows.push(["workers", `${workersAt(job, busy, "worker")} of ${job.wanted_workers}`]);
+    if (job.wanted_servers) rows.push(["servers", `${workersAt(job, ["serving"], "ps")} of ${job.wanted_servers}`]);
+    if (job.slots_alone) rows.push(["slots without a second copy", figure(job.slots_alone)]);
   }
-  rows.push(
-    ["goodput", body.goodput === null ? "–" : `${(body.goodput * 100).toFixed(1)} %`],
-    ["time of evaluations", clock(body.evaluation_seconds)],
-    ["since the first step", clock(body.seconds_since_first_step)],
-  );
+  if (job.step) {
+    rows.push(["goodput", body.goodput === null ? "–" : `${(body.goodput * 100).toFixed(1)} %`]);
+    if (body.evaluation_seconds) rows.push(["time in evaluations", clock(body.evaluation_seconds)]);
+    rows.push(["since the first step", clock(body.seconds_since_first_step)]);
+  }
   at("figures").replaceChildren(...rows.map(([name, value]) => {
     const pair = document.createElement("div");
     pair.append(element("dt", name), element("dd", value));
@@ -85,6 +92,7 @@ function showStatus(body) {
   }));
   at("done").hidden = job.done === null;
   if (job.done !== null) at("done").value = job.done;
+  at("members").hidden = hasEnded() || !job.workers.length;
   at("members").classList.toggle("nobody-waits", job.workers.every((worker) => !worker.waits_for));
   at("members").tBodies[0].replaceChildren(...job.workers.map((worker) => {
     const row = document.createElement("tr");
@@ -123,17 +131,18 @@ function showCurves() {
   for (const made of at("curves").children) {
     const points = series[made.dataset.name];
     made.querySelector("b").textContent = figure(points[points.length - 1][2]);
-    drawCurve(made.lastChild, points, AXES[made.dataset.name] ?? 1, line ? line.began : points[0][0], !(made.dataset.name in AXES));
+    drawCurve(made.lastChild, made.querySelector("span").textContent, points, AXES[made.dataset.name] ?? 1, line ? line.began : points[0][0], !(made.dataset.name in AXES));
   }
 }
 
 function showTimeline() {
-  if (line && seen) drawTimeline(at("timeline"), line, line.ended ?? seen.time);
+  if (line && seen) drawTimeline(at("timeline"), line, line.ended ?? seen.time, worded);
 }
 
 function showKey() {
   const used = new Set(line.rows.flatMap((row) => row.spans.map((span) => span.phase)));
-  const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, phase]);
+  const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, worded(phase)]);
+  if (line.evaluations.length) entries.push(["evaluation", "evaluation"]);
   if (line.marks.length) entries.push(["marked", "event of the whole job"]);
   at("key").replaceChildren(...entries.map(([kind, text]) => {
     const entry = document.createElement("span");
@@ -143,29 +152,38 @@ function showKey() {
 }
 
 async function showLog() {
-  const chosen = at("process").value;
-  const body = await json(`logs?process=${encodeURIComponent(chosen)}`);
+  const name = at("process").value;
+  const body = await json(`logs?process=${encodeURIComponent(name)}`);
   const names = [...at("process").options].map((option) => option.value);
   if (names.join() !== body.processes.join()) {
     at("process").replaceChildren(...body.processes.map((name) => element("option", name)));
-    at("process").value = chosen && body.processes.includes(chosen) ? chosen : body.processes[0] ?? "";
-    if (at("process").value !== chosen) return showLog();
+    at("process").value = body.processes.includes(name) ? name : body.processes[0] ?? "";
+    if (at("process").value !== name) return showLog();
   }
-  const log = at("log"), atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 5;
-  log.textContent = body.lines.join("\n");
-  if (atEnd) log.scrollTop = log.scrollHeight;
+  const log = at("log");
+  log.textContent = body.lines.join("\n") || "nothing is written yet";
+  if (follows) log.scrollTop = log.scrollHeight;
+}
+
+// The log of the process with which a job failed says more than its reason, unless another one is being read.
+async function showFailedLog() {
+  const failed = events.findLast((event) => event.kind === "failed");
+  const process = [...at("process").options].find((option) => option.value === failed?.worker);
+  if (!process || chosen) return;
+  process.selected = true;
+  await showLog();
 }
 
 async function look() {
-  seen = await json("status");
+  seen = await json("status", PATIENCE);
   reached = Date.now();
   notice("");
   at("job").hidden = false;
   showStatus(seen);
   if (!line || line.version !== seen.timeline) {
     line = await json("timeline");
-    showKey();
   }
+  showKey();
   showTimeline();
   if (seen.last_event > lastEvent) {
     const text = await (await ask(`events?since=${lastEvent}`)).text();
@@ -175,21 +193,36 @@ async function look() {
     if (newest) lastEvent = newest.time;
     showEvents();
   }
-  if (looks >= curvesAt) {
+  const isLast = hasEnded() && !complete;
+  if (looks >= curvesAt || isLast) {
     series = (await json("series")).series;
     // Of a long curve a few more points change nothing that is seen, and each answer costs the master time.
     const points = Object.values(series).reduce((sum, one) => sum + one.length, 0);
     curvesAt = looks + SELDOM + Math.floor(points / POINTS_OF_A_LOOK);
     showCurves();
   }
-  if (looks++ % SELDOM === 0) await showLog();
+  if (looks++ % SELDOM === 0 || isLast) await showLog();
+  if (isLast) await showFailedLog();
+  complete = hasEnded();
+  return isLast;
+}
+
+// What there is stays, but says how old it is.
+function showAway() {
+  const job = seen?.job;
+  document.title = `${job ? job.job_name : "ElasticDL"}: no answer`;
+  at("job").classList.add("old");
+  if (reached) at("state").textContent = `${job ? job.state : "starting"}, ${clock((Date.now() - reached) / 1000)} ago`;
+  const open = `elasticdl status ${job ? job.job_name : "JOB"} --open`;
+  notice(`No answer. A master that was lost is started again within seconds, and the page continues. If the job or its page has ended: ${open}`);
 }
 
 async function watch() {
-  for (;;) {
-    if (document.visibilityState === "visible" && token) {
+  for (let turn = 0; ; turn++) {
+    if (document.visibilityState === "visible" || turn % HIDDEN_LOOKS === 0) {
       try {
-        await look();
+        // The master of a job that has ended waits until it is asked again: then all of it is here.
+        if (await look()) await look();
       } catch (error) {
         if (error.message === "token") {
           sessionStorage.removeItem("token");
@@ -197,13 +230,11 @@ async function watch() {
           notice("This token is not the job's: open the address that `elasticdl status JOB --open` prints.");
           return;
         }
-        const ended = seen?.job && ["finished", "failed"].includes(seen.job.state);
-        if (ended) {
-          notice("The job has ended; what is here does not change any more.");
+        if (hasEnded()) {
+          notice(`The job has ended; what is here does not change any more. To see it again: elasticdl status ${seen.job.job_name} --open`);
           return;
         }
-        const since = reached ? ` for ${clock((Date.now() - reached) / 1000)}` : "";
-        notice(`No answer${since}: the master starts again, or the job has ended (${error.message}).`);
+        showAway();
       }
     }
     await new Promise((resolve) => setTimeout(resolve, LOOK));
@@ -212,7 +243,11 @@ async function watch() {
 
 takeToken();
 at("all").addEventListener("change", showEvents);
-at("process").addEventListener("change", () => void showLog().catch(() => {}));
+at("process").addEventListener("change", () => {
+  chosen = follows = true;
+  void showLog().catch(() => {});
+});
+at("log").addEventListener("scroll", ({ target }) => { follows = target.scrollTop + target.clientHeight >= target.scrollHeight - 5; });
 new ResizeObserver(() => {
   showTimeline();
   if (series) showCurves();
