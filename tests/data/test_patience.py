@@ -111,6 +111,15 @@ def test_one_request_that_takes_long() -> None:
         storage.now += 1
     assert storage.beats == 100
     silence.answered()
+    # it is no silence, also if it ends badly
+    for _ in range(100):
+        silence.lasts()
+        storage.now += 1
+    assert silence.failed(ConnectionError("broken")) == 0.5
+    assert storage.notes[3:] == [
+        ("waiting for the database, for 10 s at most: ConnectionError: broken", True)
+    ]
+    del storage.notes[2:]
     assert storage.notes == [
         ("waiting for the database, which has been at one request for 30 s", True),
         ("the database answers again, after 100 s", False),

@@ -130,7 +130,8 @@ class Silence:
         """`what` is asked from now on."""
         self._patience, self._what = patience, what
         self._lock = threading.Lock()
-        self._since = patience.clock()
+        self._answered_at = self._since = patience.clock()
+        """The last answer, and since when it counts as silent."""
         self._tries = 0
         """In vain, in this silence."""
         self._count = 0
@@ -142,8 +143,10 @@ class Silence:
         with self._lock:
             now = self._patience.clock()
             if self._noted:
-                self._patience.note(f"{self._what} answers again, after {now - self._since:.0f} s", False)
-            self._since, self._tries, self._noted = now, 0, False
+                waited = now - self._answered_at
+                self._patience.note(f"{self._what} answers again, after {waited:.0f} s", False)
+            self._answered_at = self._since = now
+            self._tries, self._noted = 0, False
 
     def failed(self, error: Exception) -> float:
         """Return the seconds to wait after a try in vain. Raises StorageAway if that was the last one."""
@@ -167,12 +170,15 @@ class Silence:
             return seconds
 
     def lasts(self) -> None:
-        """Give a sign of life while one call takes its time, which may be long: a server that has gone ends it with an error."""
+        """Give a sign of life while one call takes its time. However long, it is no silence: a server that has gone breaks it off."""
         self._patience.alive()
         with self._lock:
-            silent = self._patience.clock() - self._since
-            if silent >= _LONG and not self._noted:
-                self._note(f"waiting for {self._what}, which has been at one request for {silent:.0f} s")
+            now = self._patience.clock()
+            if not self._tries:
+                self._since = now
+            if now - self._answered_at >= _LONG and not self._noted:
+                waited = now - self._answered_at
+                self._note(f"waiting for {self._what}, which has been at one request for {waited:.0f} s")
 
     def _note(self, text: str) -> None:
         self._noted = True
