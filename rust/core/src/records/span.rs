@@ -21,7 +21,8 @@ impl Span {
     /// Returns where the bytes of so many records would be worth being read at once.
     pub fn worth((begin, end): Range, records: u64) -> Option<Range> {
         let length = end.checked_sub(begin)?;
-        let is_worth = records > 1 && length <= MOST && length / records < LONG;
+        let is_short = length < records.saturating_mul(LONG);
+        let is_worth = records > 1 && length <= MOST && is_short;
         is_worth.then_some((begin, end))
     }
 
