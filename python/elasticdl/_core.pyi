@@ -145,6 +145,12 @@ class TlsProxy:
         """Stop listening, and close the connections once they have carried what was sent, after two seconds at the latest."""
 
 @final
+class Span:
+    """Bytes of a file that were read at once; its length is their number."""
+
+    def __len__(self) -> int: ...
+
+@final
 class TFRecordFile:
     """Random access to a TFRecord file through its index (see `index_tfrecord`); CRC checked on every read.
 
@@ -153,13 +159,23 @@ class TFRecordFile:
     """
 
     def __init__(self, path: str, index: str) -> None: ...
+    @staticmethod
+    def within(name: str, content: bytes) -> TFRecordFile:
+        """Find the records of `content`, without an index; errors call it `name`. Raises BadData."""
+    def span(self, first: int, end: int) -> Span | None:
+        """Read the bytes of the records from `first` to before `end` at once, for reads of them that follow.
+
+        None if that is not worth it (long records, too many), or can't be.
+        """
     def __len__(self) -> int: ...
     @property
     def fingerprint(self) -> str:
         """Names the state of the file's content; equal or not is all that it says."""
-    def read(self, records: Sequence[int]) -> list[bytes]:
-        """Return the records in the order asked; the first corrupt one raises BadData."""
-    def read_good(self, records: Sequence[int]) -> tuple[list[bytes], list[tuple[int, str]]]:
+    def read(self, records: Sequence[int], span: Span | None = None) -> list[bytes]:
+        """Return the records in the order asked; the first corrupt one raises BadData. Those that `span` has are taken from it."""
+    def read_good(
+        self, records: Sequence[int], span: Span | None = None
+    ) -> tuple[list[bytes], list[tuple[int, str]]]:
         """Return the good ones of the records in the order asked, and (number, what is wrong) of each corrupt one."""
 
 def index_tfrecord(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
@@ -179,6 +195,11 @@ class CSVFile:
     """
 
     def __init__(self, path: str, index: str, delimiter: str = ",", header: bool | None = None) -> None: ...
+    @staticmethod
+    def within(name: str, content: bytes, delimiter: str = ",", header: bool | None = None) -> CSVFile:
+        """Find the rows of `content`, without an index; errors call it `name`. Raises BadData."""
+    def span(self, first: int, end: int) -> Span | None:
+        """Do what that of TFRecordFile does, for data rows."""
     def __len__(self) -> int:
         """Return the number of data rows (the header excluded)."""
     @property
@@ -190,9 +211,11 @@ class CSVFile:
     @property
     def fingerprint(self) -> str:
         """Names the state of the file's content; equal or not is all that it says."""
-    def read(self, records: Sequence[int]) -> list[list[str]]:
+    def read(self, records: Sequence[int], span: Span | None = None) -> list[list[str]]:
         """Return the data rows in the order asked; the first corrupt one raises BadData."""
-    def read_good(self, records: Sequence[int]) -> tuple[list[list[str]], list[tuple[int, str]]]:
+    def read_good(
+        self, records: Sequence[int], span: Span | None = None
+    ) -> tuple[list[list[str]], list[tuple[int, str]]]:
         """Return the good ones of the data rows in the order asked, and (number, what is wrong) of each corrupt one."""
 
 def index_csv(
@@ -208,12 +231,20 @@ class LinesFile:
     """
 
     def __init__(self, path: str, index: str) -> None: ...
+    @staticmethod
+    def within(name: str, content: bytes) -> LinesFile:
+        """Find the lines of `content`, without an index; errors call it `name`. Raises BadData."""
+    def span(self, first: int, end: int) -> Span | None:
+        """Read the bytes of the lines from `first` to before `end` at once, for reads of them that follow.
+
+        None if that is not worth it (long lines, too many), or can't be.
+        """
     def __len__(self) -> int: ...
     @property
     def fingerprint(self) -> str:
         """Names the state of the file's content; equal or not is all that it says."""
-    def read(self, records: Sequence[int]) -> list[bytes]:
-        """Return the lines in the order asked, without white space around them."""
+    def read(self, records: Sequence[int], span: Span | None = None) -> list[bytes]:
+        """Return the lines in the order asked, without white space around them. Those that `span` has are taken from it."""
 
 def index_lines(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
     """Do for lines what `index_tfrecord` does; a line of more than 64 MiB is corrupt."""

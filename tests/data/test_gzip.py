@@ -127,11 +127,14 @@ def test_the_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert read(again, 7, 9) == read(compressed, 7, 9)
 
 
-def test_no_part_is_left_when_a_reader_goes(tmp_path: Path) -> None:
-    _, compressed, _ = both(tmp_path, csv)
-    for start in range(0, MANY, 100):
-        read(compressed, start, start + 100)
+def test_no_part_is_left_when_a_reader_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, compressed, _ = both(tmp_path, csv)
+    assert read(compressed, 0, 100) == read(plain, 0, 100)
     (folder,) = (tmp_path / "job").glob("parts-*")
+    assert not list(folder.iterdir())
+    monkeypatch.setattr(parts, "_IN_MEMORY", 0)
+    for start in range(100, MANY, 100):
+        assert read(compressed, start, start + 100) == read(plain, start, start + 100)
     assert len(list(folder.glob("*.part"))) == 8
     del compressed
     assert not folder.exists()

@@ -98,7 +98,7 @@ fn an_index_that_leaves_records_out_is_refused_and_made_anew() {
         let refused = TFRecordFile::open(&path, &index).err().unwrap();
         assert!(refused.to_string().contains(why), "{refused}");
         let file = open_tfrecord(&path, &index).unwrap();
-        assert_eq!(file.read(&[0, 1, 2]).unwrap(), three());
+        assert_eq!(file.read(&[0, 1, 2], None).unwrap(), three());
     }
 }
 
@@ -140,7 +140,7 @@ fn an_index_that_a_power_cut_has_left_is_made_anew() {
             fs::write(&index, &bytes).unwrap();
             assert!(TFRecordFile::open(&path, &index).is_err(), "{bytes:?}");
             let file = open_tfrecord(&path, &index).unwrap();
-            assert_eq!(file.read(&[0, 1, 2]).unwrap(), records);
+            assert_eq!(file.read(&[0, 1, 2], None).unwrap(), records);
             assert_eq!(fs::read(&index).unwrap(), whole);
         }
     }
@@ -162,7 +162,7 @@ fn an_index_that_puts_records_together_or_apart_loses_none_silently() {
         forge(&index, change);
         let file = TFRecordFile::open(&path, &index).unwrap();
         let all: Vec<u64> = (0..file.count()).collect();
-        let refused = file.read_good(&all).err().unwrap();
+        let refused = file.read_good(&all, None).err().unwrap();
         assert!(matches!(refused, Error::BadIndex { .. }), "{refused}");
     }
     let forgeries: [Change; 2] = [
@@ -177,13 +177,13 @@ fn an_index_that_puts_records_together_or_apart_loses_none_silently() {
         forge(&index, change);
         let file = LinesFile::open(&path, &index).unwrap();
         let all: Vec<u64> = (0..file.count()).collect();
-        assert!(matches!(file.read(&all), Err(Error::BadIndex { .. })));
+        assert!(matches!(file.read(&all, None), Err(Error::BadIndex { .. })));
         let (_folder, path, index) = place(b"1\n22\n3\n");
         open_csv(&path, &index, Header::No).unwrap();
         forge(&index, change);
         let refused = CsvFile::open(&path, &index, b',', Header::No).and_then(|file| {
             let all: Vec<u64> = (0..file.count()).collect();
-            file.read_good(&all).map(drop)
+            file.read_good(&all, None).map(drop)
         });
         assert!(matches!(refused, Err(Error::BadIndex { .. })));
     }
@@ -200,7 +200,7 @@ fn an_index_that_is_cut_or_changed_while_it_is_open_ends_in_an_error() {
     for bytes in [&good[..100], &wild] {
         fs::write(&index, bytes).unwrap();
         for asked in [&[49_999][..], &[9, 49_999], &[200, 201, 202]] {
-            let refused = file.read(asked).unwrap_err();
+            let refused = file.read(asked, None).unwrap_err();
             assert!(matches!(refused, Error::BadIndex { .. }), "{refused}");
         }
     }
@@ -228,9 +228,9 @@ fn records_far_apart_are_found_as_those_together() {
     let file = open_tfrecord(&path, &index).unwrap();
     let asked = [49_999, 0, 25_000, 25_001, 0];
     let expected: Vec<_> = asked.map(|n| records[n as usize].clone()).to_vec();
-    assert_eq!(file.read(&asked).unwrap(), expected);
+    assert_eq!(file.read(&asked, None).unwrap(), expected);
     assert!(matches!(
-        file.read(&[7, u64::MAX]),
+        file.read(&[7, u64::MAX], None),
         Err(Error::NoSuchRecord { .. })
     ));
 }
@@ -301,9 +301,12 @@ fn a_line_that_never_ends_is_corrupt() {
 fn lines_of_a_file_that_changes_are_no_records() {
     let (_folder, path, index) = place(b"one\ntwo\n");
     let file = open_lines(&path, &index).unwrap();
-    assert!(matches!(file.read(&[2]), Err(Error::NoSuchRecord { .. })));
+    assert!(matches!(
+        file.read(&[2], None),
+        Err(Error::NoSuchRecord { .. })
+    ));
     fs::write(&path, b"one\ntwo\nthree\n").unwrap();
-    assert!(matches!(file.read(&[0]), Err(Error::Changed { .. })));
+    assert!(matches!(file.read(&[0], None), Err(Error::Changed { .. })));
     assert!(matches!(
         LinesFile::open(&path, &index),
         Err(Error::Changed { .. })
@@ -363,11 +366,11 @@ proptest! {
         let file = open_lines(&path, &index).unwrap();
         let expected: Vec<_> = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
         let all: Vec<u64> = (0..file.count()).rev().collect();
-        let mut found = file.read(&all).unwrap();
+        let mut found = file.read(&all, None).unwrap();
         found.reverse();
         prop_assert_eq!(found, expected.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
         let few = [all.len() as u64];
-        let beyond = matches!(file.read(&few), Err(Error::NoSuchRecord { .. }));
+        let beyond = matches!(file.read(&few, None), Err(Error::NoSuchRecord { .. }));
         prop_assert!(beyond);
     }
 
@@ -382,7 +385,14 @@ proptest! {
         let order: Vec<usize> = order.iter().map(|pick| pick.index(records.len())).collect();
         let asked: Vec<u64> = order.iter().map(|&i| i as u64).collect();
         let expected: Vec<Vec<u8>> = order.iter().map(|&i| records[i].clone()).collect();
-        prop_assert_eq!(file.read(&asked).unwrap(), expected);
+        prop_assert_eq!(&file.read(&asked, None).unwrap(), &expected);
+        // The same out of bytes that were read at once, whatever part of the file they are, and of bytes in memory.
+        let (begin, end) = asked.split_first().map_or((0, 0), |(first, rest)| (*first, rest.len() as u64));
+        for span in [file.span(0, file.count()), file.span(begin, end)] {
+            prop_assert_eq!(&file.read(&asked, span.as_ref()).unwrap(), &expected);
+        }
+        let within = TFRecordFile::within(&path, Box::new(encode(&records))).unwrap();
+        prop_assert_eq!(within.read(&asked, None).unwrap(), expected);
     }
 
     #[test]
@@ -397,16 +407,26 @@ proptest! {
         let (_folder, path, index) = place(&bytes);
         match open_tfrecord(&path, &index) {
             // A damaged length.
-            Err(error) => prop_assert!(matches!(error, Error::Corrupt { .. } | Error::Truncated { .. }), "{}", error),
+            Err(error) => {
+                prop_assert!(matches!(error, Error::Corrupt { .. } | Error::Truncated { .. }), "{}", error);
+                let within = TFRecordFile::within(&path, Box::new(bytes)).err().unwrap();
+                prop_assert_eq!(within.to_string(), error.to_string());
+            }
             // Damaged data: exactly that record is bad.
             Ok(file) => {
                 let asked: Vec<u64> = (0..file.count()).collect();
-                let (good, bad) = file.read_good(&asked).unwrap();
+                let (good, bad) = file.read_good(&asked, None).unwrap();
                 prop_assert_eq!(bad.len(), 1);
                 let mut expected = records.clone();
                 expected.remove(bad[0].0 as usize);
                 prop_assert_eq!(good, expected);
-                prop_assert!(file.read(&asked).is_err());
+                let error = file.read(&asked, None).unwrap_err().to_string();
+                prop_assert_eq!(bad[0].1.to_string(), error.clone());
+                let span = file.span(0, file.count());
+                let within = TFRecordFile::within(&path, Box::new(bytes)).unwrap();
+                for other in [file.read(&asked, span.as_ref()), within.read(&asked, None)] {
+                    prop_assert_eq!(other.unwrap_err().to_string(), error.clone());
+                }
             }
         }
     }
@@ -442,7 +462,7 @@ proptest! {
         fs::write(&index, &bytes).unwrap();
         prop_assert!(TFRecordFile::open(&path, &index).is_err());
         let file = open_tfrecord(&path, &index).unwrap();
-        prop_assert_eq!(file.read(&[1, 0]).unwrap(), vec![b"two".to_vec(), b"one".to_vec()]);
+        prop_assert_eq!(file.read(&[1, 0], None).unwrap(), vec![b"two".to_vec(), b"one".to_vec()]);
     }
 
     #[test]
@@ -465,7 +485,11 @@ proptest! {
         let mut expected = rows.clone();
         expected.reverse();
         prop_assert_eq!(file.count(), rows.len() as u64);
-        prop_assert_eq!(file.read(&asked).unwrap(), expected);
+        let span = file.span(0, file.count());
+        let within = CsvFile::within(&path, Box::new(text.into_bytes()), b',', Header::No).unwrap();
+        for read in [file.read(&asked, None), file.read(&asked, span.as_ref()), within.read(&asked, None)] {
+            prop_assert_eq!(fields(&read.unwrap()), &expected[..]);
+        }
     }
 
     #[test]
@@ -473,13 +497,13 @@ proptest! {
         let (_folder, path, index) = place(text.as_bytes());
         let Ok(file) = open_csv(&path, &index, Header::No) else { return Ok(()) };
         let asked: Vec<u64> = (0..file.count()).collect();
-        let (good, bad) = file.read_good(&asked).unwrap();
+        let (good, bad) = file.read_good(&asked, None).unwrap();
         let whole = one_pass(text.as_bytes());
         prop_assert_eq!(whole.len(), asked.len());
         let columns = file.columns();
         let expected: Vec<Vec<String>> = whole.iter().filter(|row| row.len() == columns).cloned().collect();
         prop_assert_eq!(bad.len(), whole.len() - expected.len());
-        prop_assert_eq!(good, expected);
+        prop_assert_eq!(fields(&good), expected);
     }
 
     #[test]
@@ -487,9 +511,14 @@ proptest! {
         let (_folder, path, index) = place(&bytes);
         if let Ok(file) = open_csv(&path, &index, Header::Auto) {
             let asked: Vec<u64> = (0..file.count()).collect();
-            file.read_good(&asked).unwrap();
+            file.read_good(&asked, None).unwrap();
         }
     }
+}
+
+fn fields(rows: &[csv::Row]) -> Vec<Vec<String>> {
+    let of_row = |row: &csv::Row| row.fields().map(str::to_owned).collect();
+    rows.iter().map(of_row).collect()
 }
 
 /// Parses a whole text in one go.
@@ -524,6 +553,28 @@ fn one_pass(text: &[u8]) -> Vec<Vec<String>> {
     }
 }
 
+/// What is read at once is bounded: a task of many or of long records is read record by record.
+#[test]
+fn only_what_is_worth_it_is_read_at_once() {
+    let read_at_once = |records: &[Vec<u8>]| {
+        let (_folder, path, index) = place(&encode(records));
+        let file = open_tfrecord(&path, &index).unwrap();
+        let span = file.span(0, file.count());
+        span.map(|span| span.length())
+    };
+    let short = vec![vec![1; 1000]; 100];
+    assert_eq!(read_at_once(&short), Some(encode(&short).len()));
+    assert_eq!(read_at_once(&short[..1]), None);
+    assert_eq!(read_at_once(&vec![vec![1; 20_000]; 3]), None);
+    assert_eq!(read_at_once(&vec![vec![1; 1000]; 5000]), None);
+
+    let (_folder, path, index) = place(&encode(&short));
+    let file = open_tfrecord(&path, &index).unwrap();
+    for (first, end) in [(0, 101), (7, 7), (8, 7), (100, 102), (0, u64::MAX)] {
+        assert!(file.span(first, end).is_none());
+    }
+}
+
 #[test]
 fn a_file_that_changes_is_noticed() {
     let (_folder, path, index) = place(&encode(&[b"one".to_vec(), b"two".to_vec()]));
@@ -533,7 +584,7 @@ fn a_file_that_changes_is_noticed() {
         encode(&[b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]),
     )
     .unwrap();
-    assert!(matches!(file.read(&[0]), Err(Error::Changed { .. })));
+    assert!(matches!(file.read(&[0], None), Err(Error::Changed { .. })));
     assert!(matches!(
         TFRecordFile::open(&path, &index),
         Err(Error::Changed { .. })
@@ -566,7 +617,7 @@ fn errors_name_the_place() {
     let (_folder, path, index) = place(&bytes);
     let error = open_tfrecord(&path, &index)
         .unwrap()
-        .read(&[1])
+        .read(&[1], None)
         .unwrap_err()
         .to_string();
     assert!(
@@ -578,17 +629,17 @@ fn errors_name_the_place() {
 
     let (_folder, path, index) = place(b"a,b\r\n1,\"x\r\ny\"\r\n\r\n3\r\n\xff,5\r\n");
     let file = open_csv(&path, &index, Header::Auto).unwrap();
-    let ragged = file.read(&[1]).unwrap_err().to_string();
+    let ragged = file.read(&[1], None).unwrap_err().to_string();
     assert!(
         ragged.contains("record 1 ") && ragged.contains("line 5") && ragged.contains("1 fields"),
         "{ragged}"
     );
-    let text = file.read(&[2]).unwrap_err().to_string();
+    let text = file.read(&[2], None).unwrap_err().to_string();
     assert!(
         text.contains("record 2 ") && text.contains("line 6") && text.contains("0xff"),
         "{text}"
     );
-    let missing = file.read(&[3]).unwrap_err().to_string();
+    let missing = file.read(&[3], None).unwrap_err().to_string();
     assert!(missing.contains("has 3 records; record 3"), "{missing}");
 }
 

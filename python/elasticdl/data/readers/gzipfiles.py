@@ -27,7 +27,7 @@ _PIECE = 4 << 20
 _SPACING = 512 << 10
 """Bytes of content between two points: half as much would be twice as fast for small tasks, and keep 12 % of the content."""
 _BUFFER = 16 << 10
-"""Bytes that are decompressed at a time; with indexed_gzip's own MiB, a task would decompress one more."""
+"""Bytes that are read at a time to look at the beginning of a file, and that indexed_gzip's own buffer has, which is not used."""
 _END = 1 << 62
 """Stands for the end of a file."""
 
@@ -153,9 +153,9 @@ class GzipSource:
             try:
                 file = self._opened_once()
                 if self._remote is not None:
-                    self._remote.fetch(*self._compressed(start, end + _BUFFER))
-                file.seek(start)
-                content: bytes = file.read(end - start)
+                    self._remote.fetch(*self._compressed(start, end))
+                # Past its buffer, which would ask twice for what is long: each time decompression begins anew at a point.
+                content: bytes = file.raw.pread(end - start, start)
             except self._errors as error:
                 raise _damaged(self._name, error) from error
         if len(content) < end - start:

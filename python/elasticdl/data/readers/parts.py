@@ -1,7 +1,7 @@
 """Files that can't be read at any place at once, because they are compressed or on a server: a task's part of them is fetched and read.
 
 One pass over the file finds where its records can be cut. What a record is, and whether it is whole, is the core's to say here as for files
-of this machine: a part is written to a file for the time that it is needed.
+of this machine: it is given a part as bytes, or in a file if it is long, for the time that it is needed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _LONGEST = 64 << 20
 """Bytes of a record, or of a row whose quote is never closed."""
 _KEPT = 8
 """Tasks whose parts are kept."""
+_IN_MEMORY = 4 << 20
+"""Bytes of a part that is kept in memory, at most."""
 
 
 class PartSource(Protocol):
@@ -64,30 +66,37 @@ class RecordForm:
     delimiter: str = ","
     header: bool | None = None
 
-    def count(self, path: Path) -> int:
-        """Count the records of a file, rows of a header included. Raises BadData."""
-        index = str(path.with_suffix(".index"))
+    def within(
+        self, name: str, content: bytes, header: bool | None = False
+    ) -> TFRecordFile | CSVFile | LinesFile:
+        """Find the records of some bytes, which errors call `name`. Raises BadData."""
         match self.kind:
             case Kind.TFRECORD:
-                return index_tfrecord(str(path), index)
+                return TFRecordFile.within(name, content)
             case Kind.CSV:
-                return index_csv(str(path), index, self.delimiter)
+                return CSVFile.within(name, content, self.delimiter, header)
             case Kind.JSON_LINES:
-                return index_lines(str(path), index)
+                return LinesFile.within(name, content)
             case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
                 raise AssertionError(f"files of {self.kind} have another reader")
         assert_never(self.kind)
 
-    def open(self, path: Path, header: bool | None = False) -> TFRecordFile | CSVFile | LinesFile:
-        """Open a file whose records were counted. Raises BadData."""
+    def open(self, path: Path) -> TFRecordFile | CSVFile | LinesFile:
+        """Find the records of a file, rows of a header included. Raises BadData."""
         name, index = str(path), str(path.with_suffix(".index"))
-        if self.kind is Kind.TFRECORD:
-            return TFRecordFile(name, index)
-        return (
-            LinesFile(name, index)
-            if self.kind is Kind.JSON_LINES
-            else CSVFile(name, index, self.delimiter, header)
-        )
+        match self.kind:
+            case Kind.TFRECORD:
+                index_tfrecord(name, index)
+                return TFRecordFile(name, index)
+            case Kind.CSV:
+                index_csv(name, index, self.delimiter)
+                return CSVFile(name, index, self.delimiter, False)
+            case Kind.JSON_LINES:
+                index_lines(name, index)
+                return LinesFile(name, index)
+            case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
+                raise AssertionError(f"files of {self.kind} have another reader")
+        assert_never(self.kind)
 
     def end_of(self, content: bytes, begin: int, least: int) -> int:
         """Return the first place at or behind `least` where a record that is not quoted may end, 0 if there is none; at `begin` one begins.
@@ -163,9 +172,7 @@ class Cutter:
         return None
 
     def _count(self, content: bytes) -> int:
-        self._path.write_bytes(content)
-        self._path.with_suffix(".index").unlink(missing_ok=True)
-        return self._form.count(self._path)
+        return len(self._form.within(str(self._path), content))
 
 
 def in_file(message: str, path: Path, name: str, first: int) -> str:
@@ -212,7 +219,7 @@ class _Cuts:
 
 @dataclass(slots=True)
 class _Part:
-    """Some records of a file in a file of their own: the first of them, and how many stand before it there."""
+    """Some records of a file by themselves: the first of them, and how many stand before it there; long ones lie in a file at `path`."""
 
     path: Path
     file: TFRecordFile | CSVFile | LinesFile
@@ -308,9 +315,12 @@ class PartReader:
             content, before = self._first_row(name) + content, 1
         self._number += 1
         path = Path(self._folder.name) / f"{self._number}.part"
-        path.write_bytes(content)
-        form.count(path)
-        part = _Part(path, form.open(path, False), cuts.records[first] - header, before)
+        if len(content) <= _IN_MEMORY:
+            file = form.within(str(path), content)
+        else:
+            path.write_bytes(content)
+            file = form.open(path)
+        part = _Part(path, file, cuts.records[first] - header, before)
         self._kept[key] = part
         if len(self._kept) > _KEPT:
             _, old = self._kept.popitem(last=False)
@@ -332,10 +342,7 @@ class PartReader:
             records.append(records[-1] + count)
         said: dict[str, Any] = {"fingerprint": fingerprint, "header": None, "columns": 0}
         if form.kind is Kind.CSV and records[-1]:
-            path = Path(self._folder.name) / "first"
-            path.write_bytes(source.part(0, offsets[1]))
-            form.count(path)
-            opened = form.open(path, form.header)
+            opened = form.within(name, source.part(0, offsets[1]), form.header)
             assert isinstance(opened, CSVFile)
             said |= {"header": opened.header, "columns": opened.columns}
         schema = pa.schema([("offset", pa.int64()), ("record", pa.int64())])

@@ -41,6 +41,7 @@ from elasticdl.data.readers.installed import Opening, open_installed
 from elasticdl.data.readers.patience import Patience
 from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.recordiofiles import LocalChunks, RecordIOReader
+from elasticdl.data.readers.spans import Spans
 from elasticdl.errors import BadData
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.spec.readers import By, reader_of, scheme_of
@@ -84,6 +85,7 @@ class FileReader:
         self._bad_records = bad_records
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _File] = OrderedDict()
+        self._spans = Spans()
         self._counts: dict[str, int] = {}
         self.fingerprints: dict[str, str] = {}
         first: CSVColumns | None = None
@@ -113,9 +115,10 @@ class FileReader:
         """
         name = task.shard.name
         file = self._file(name)
+        span = self._spans.of(name, task.start, task.end, len(records), file.span)
         if self._bad_records.limit == 0 or isinstance(file, LinesFile):
-            return list(file.read(records))
-        good, bad = file.read_good(records)
+            return list(file.read(records, span))
+        good, bad = file.read_good(records, span)
         self._bad_records.allow(name, bad)
         return list(good)
 

@@ -5,18 +5,16 @@
 //!
 //! The header rule is [`Header`]. All rows must have as many fields as the first one.
 
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::index::{Index, Range, Writer};
-use super::indexed::Indexed;
+use super::index::{Offsets, Range};
+use super::indexed::{Bytes, Indexed, Taking, make_index};
 use super::{
-    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
-    unreadable,
+    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, Span, read_all,
+    read_good, unreadable,
 };
 
 /// Bytes up to which lines are counted to say where a row is.
@@ -43,14 +41,25 @@ fn reader(delimiter: u8) -> Reader {
 
 /// Scans `path` and writes `index`, unless it is there and fits; returns the number of rows, a header row included.
 pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) -> Result<u64> {
-    let mut file = File::open(path).map_err(|source| unreadable(path, source))?;
-    let fingerprint = Fingerprint::of(&file).map_err(|source| unreadable(path, source))?;
     let kind = Kind::Csv { delimiter };
-    if let Some(found) = Index::open_fitting(index, kind, fingerprint) {
-        return Ok(found.count());
-    }
-    let size = fingerprint.size;
-    let mut writer = Writer::create(index)?;
+    make_index(
+        path,
+        index,
+        kind,
+        progress,
+        |file, size, found, progress| scan(path, file, size, delimiter, found, progress),
+    )
+}
+
+/// Finds the rows of what has so many bytes.
+fn scan(
+    path: &Path,
+    mut source: impl Read,
+    size: u64,
+    delimiter: u8,
+    found: &mut impl Offsets,
+    progress: &mut Progress,
+) -> Result<()> {
     let mut scan = Scan {
         reader: reader(delimiter),
         begin: 0,
@@ -61,7 +70,7 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
     let mut buffer = vec![0; SCAN_BUFFER];
     let (mut rows, mut told) = (0_u64, 0);
     loop {
-        let filled = file
+        let filled = source
             .read(&mut buffer)
             .map_err(|source| unreadable(path, source))?;
         if filled == 0 {
@@ -69,7 +78,7 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
         }
         let mut input = buffer.get(..filled).unwrap_or(&buffer);
         while let Some(begin) = scan.next_row(&mut input) {
-            writer.push(begin)?;
+            found.push(begin)?;
             rows = rows.saturating_add(1);
         }
         if scan.offset.saturating_sub(scan.begin) > LONGEST_ROW {
@@ -97,17 +106,10 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
                 "the file ends inside it",
             ));
         }
-        Some(begin) if begin < size && !input.is_empty() => writer.push(begin)?,
+        Some(begin) if begin < size && !input.is_empty() => found.push(begin)?,
         Some(_) => {}
     }
-    if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != fingerprint {
-        return Err(Error::Changed {
-            path: path.to_owned(),
-        });
-    }
-    let count = writer.finish(kind, fingerprint, size)?;
-    progress(size, size).map_err(|_| Error::Stopped)?;
-    Ok(count)
+    Ok(())
 }
 
 fn open_quote(path: &Path, row: u64, begin: u64, what: &str) -> Error {
@@ -150,37 +152,97 @@ impl Scan {
     }
 }
 
-/// Parses the bytes of one row; None if there is more than that. Making a reader costs more than parsing a row, so it is lent and reset.
-fn parse(reader: &mut Reader, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    reader.reset();
-    let mut text = vec![0; bytes.len()];
-    let mut ends = vec![0; 16];
-    let (mut input, mut written, mut fields) = (bytes, 0_usize, 0_usize);
-    loop {
-        let (text_room, ends_room) = (text.get_mut(written..)?, ends.get_mut(fields..)?);
-        let (result, read, wrote, ended) = reader.read_record(input, text_room, ends_room);
-        input = input.get(read..)?;
-        written = written.saturating_add(wrote);
-        fields = fields.saturating_add(ended);
-        match result {
-            // Without more input, the next turn tells the parser that this is the end.
-            ReadRecordResult::InputEmpty => {}
-            ReadRecordResult::OutputFull => text.resize(text.len().saturating_add(64), 0),
-            ReadRecordResult::OutputEndsFull => ends.resize(ends.len().saturating_mul(2), 0),
-            ReadRecordResult::Record | ReadRecordResult::End => break,
+/// A data row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its fields, one after the other.
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Row {
+    /// Returns the fields in their order.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.ends.iter().enumerate().map(|(place, end)| {
+            let before = place
+                .checked_sub(1)
+                .and_then(|before| self.ends.get(before));
+            let begin = before.copied().unwrap_or(0);
+            self.text.get(begin..*end).unwrap_or_default()
+        })
+    }
+}
+
+/// What a row was parsed to: the bytes of its fields one after the other, and where each ends.
+struct Fields<'a> {
+    text: &'a [u8],
+    ends: &'a [usize],
+}
+
+impl<'a> Fields<'a> {
+    fn each(&self) -> impl Iterator<Item = &'a [u8]> {
+        let (text, mut begin) = (self.text, 0);
+        self.ends.iter().map(move |&end| {
+            let field = text.get(begin..end).unwrap_or_default();
+            begin = end;
+            field
+        })
+    }
+}
+
+/// Parses one row after the other. Making a reader costs more than parsing a row, so it is reset, and so are its rooms.
+struct Parser {
+    reader: Reader,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Parser {
+    fn new(delimiter: u8) -> Self {
+        Self {
+            reader: reader(delimiter),
+            text: vec![0; 256],
+            ends: vec![0; 16],
         }
     }
-    // After the last row of a file there may be empty lines.
-    if !input.iter().all(|byte| matches!(byte, b'\n' | b'\r')) {
-        return None;
+
+    /// Parses the bytes of one row; None if there is more than that. `is_first`: of the file, where there may be a byte order mark.
+    fn parse(&mut self, bytes: &[u8], is_first: bool) -> Option<Fields<'_>> {
+        self.reader.reset();
+        if !is_first {
+            // The reader drops a byte order mark at its very beginning; before other rows goes an empty line, which is skipped.
+            self.reader
+                .read_record(b"\n", &mut self.text, &mut self.ends);
+        }
+        let (mut input, mut written, mut fields) = (bytes, 0_usize, 0_usize);
+        loop {
+            let text_room = self.text.get_mut(written..)?;
+            let ends_room = self.ends.get_mut(fields..)?;
+            let (result, read, wrote, ended) = self.reader.read_record(input, text_room, ends_room);
+            input = input.get(read..)?;
+            written = written.saturating_add(wrote);
+            fields = fields.saturating_add(ended);
+            match result {
+                // Without more input, the next turn tells the parser that this is the end.
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::OutputFull => {
+                    self.text.resize(self.text.len().saturating_mul(2), 0);
+                }
+                ReadRecordResult::OutputEndsFull => {
+                    self.ends.resize(self.ends.len().saturating_mul(2), 0);
+                }
+                ReadRecordResult::Record | ReadRecordResult::End => break,
+            }
+        }
+        // After the last row of a file there may be empty lines.
+        if !input.iter().all(|byte| matches!(byte, b'\n' | b'\r')) {
+            return None;
+        }
+        Some(Fields {
+            text: self.text.get(..written)?,
+            ends: self.ends.get(..fields)?,
+        })
     }
-    let mut begin = 0;
-    let mut row = Vec::with_capacity(fields);
-    for &end in ends.get(..fields)? {
-        row.push(text.get(begin..end)?.to_vec());
-        begin = end;
-    }
-    Some(row)
 }
 
 /// Random access to the data rows of one file.
@@ -194,23 +256,41 @@ pub struct CsvFile {
 impl CsvFile {
     /// Opens a file with its index. Refuses an index of another state of the file.
     pub fn open(path: &Path, index: &Path, delimiter: u8, header: Header) -> Result<Self> {
+        let source = Indexed::open(path, index, Kind::Csv { delimiter })?;
+        Self::opened(source, delimiter, header)
+    }
+
+    /// Finds the rows of `bytes`; errors call them `path`.
+    pub fn within(path: &Path, bytes: Bytes, delimiter: u8, header: Header) -> Result<Self> {
+        let source = Indexed::within(path, bytes, |content, found| {
+            let size = content.len() as u64;
+            scan(path, content, size, delimiter, found, &mut |_, _| Ok(()))
+        })?;
+        Self::opened(source, delimiter, header)
+    }
+
+    fn opened(source: Indexed, delimiter: u8, header: Header) -> Result<Self> {
         let mut opened = Self {
-            source: Indexed::open(path, index, Kind::Csv { delimiter })?,
+            source,
             delimiter,
             columns: 0,
             header: None,
         };
-        if let Some(range) = opened.source.index.range(0)? {
-            let first = opened.parse_row(&mut reader(delimiter), 0, range)?;
-            opened.columns = first.len();
+        if let Some(range) = opened.source.range(0)? {
+            let (mut parser, mut taking) =
+                (Parser::new(delimiter), opened.source.taking(&[], None));
+            let first = opened.parse_row(&mut parser, &mut taking, 0, range)?;
             let is_header = match header {
                 Header::Yes => true,
                 Header::No => false,
-                Header::Auto => first.iter().all(|field| is_name(field)),
+                Header::Auto => first.each().all(is_name),
             };
-            if is_header {
-                opened.header = Some(opened.strings(0, range, first)?);
-            }
+            let columns = first.ends.len();
+            let names = is_header
+                .then(|| opened.strings(0, range, &first))
+                .transpose()?;
+            opened.header = names.map(|row| row.fields().map(str::to_owned).collect());
+            opened.columns = columns;
         }
         Ok(opened)
     }
@@ -218,7 +298,6 @@ impl CsvFile {
     /// Number of data rows.
     pub fn count(&self) -> u64 {
         self.source
-            .index
             .count()
             .saturating_sub(u64::from(self.header.is_some()))
     }
@@ -234,34 +313,40 @@ impl CsvFile {
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        self.source.index.fingerprint
+        self.source.fingerprint()
     }
 
-    /// Returns the data rows in the order asked; the first bad one is the error.
-    pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<String>>> {
+    /// Reads the bytes of some data rows in a row at once, for reads of them that follow; None if that is not worth it, or can't be.
+    pub fn span(&self, first: u64, end: u64) -> Option<Span> {
+        self.source.span(self.row(first), self.row(end))
+    }
+
+    /// Returns the data rows in the order asked; the first bad one is the error. Those that `span` has are taken from it.
+    pub fn read(&self, records: &[u64], span: Option<&Span>) -> Result<Vec<Row>> {
         self.source.check_unchanged()?;
-        let mut reader = reader(self.delimiter);
-        self.ranges(records)?
-            .into_iter()
-            .zip(records)
-            .map(|(range, &record)| self.read_one(&mut reader, record, range))
-            .collect()
+        let ranges = self.ranges(records)?;
+        let mut taking = self.source.taking(&ranges, span);
+        let mut parser = Parser::new(self.delimiter);
+        read_all(records, &ranges, |record, range| {
+            self.read_one(&mut parser, &mut taking, record, range)
+        })
     }
 
     /// Returns the good ones of the data rows in the order asked, and what is wrong with the others.
-    pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<String>>, Bad)> {
+    pub fn read_good(&self, records: &[u64], span: Option<&Span>) -> Result<(Vec<Row>, Bad)> {
         self.source.check_unchanged()?;
-        let mut reader = reader(self.delimiter);
         let ranges = self.ranges(records)?;
+        let mut taking = self.source.taking(&ranges, span);
+        let mut parser = Parser::new(self.delimiter);
         read_good(records, &ranges, |record, range| {
-            self.read_one(&mut reader, record, range)
+            self.read_one(&mut parser, &mut taking, record, range)
         })
     }
 
     /// Returns where data rows lie.
     fn ranges(&self, records: &[u64]) -> Result<Vec<Option<Range>>> {
         let rows: Vec<u64> = records.iter().map(|&record| self.row(record)).collect();
-        self.source.index.ranges(&rows)
+        self.source.ranges(&rows)
     }
 
     /// Returns the number of a data row in the index, where a header is a row too; one that there is not for a record that there is not.
@@ -271,55 +356,51 @@ impl CsvFile {
 
     fn read_one(
         &self,
-        reader: &mut Reader,
+        parser: &mut Parser,
+        taking: &mut Taking,
         record: u64,
         range: Option<Range>,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Row> {
         let range = self.source.found(record, range, self.count())?;
         let row = self.row(record);
-        let fields = self.parse_row(reader, row, range)?;
-        if fields.len() != self.columns {
+        let fields = self.parse_row(parser, taking, row, range)?;
+        if fields.ends.len() != self.columns {
             let what = format!(
                 "it has {} fields, the first row has {}",
-                fields.len(),
+                fields.ends.len(),
                 self.columns
             );
             return Err(self.corrupt(row, range, what));
         }
-        self.strings(row, range, fields)
+        self.strings(row, range, &fields)
     }
 
-    fn parse_row(
+    fn parse_row<'a>(
         &self,
-        reader: &mut Reader,
+        parser: &'a mut Parser,
+        taking: &mut Taking,
         row: u64,
-        (begin, end): Range,
-    ) -> Result<Vec<Vec<u8>>> {
-        let length = end.saturating_sub(begin);
-        if length > LONGEST_RANGE {
-            return Err(self.source.index.misleads(row));
+        range: Range,
+    ) -> Result<Fields<'a>> {
+        let (begin, end) = range;
+        if end.saturating_sub(begin) > LONGEST_RANGE {
+            return Err(self.source.misleads(row));
         }
-        // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
-        // the others goes an empty line, which is skipped.
-        let lead = usize::from(begin > 0);
-        let mut bytes = vec![b'\n'; lead.saturating_add(length as usize)];
-        self.source
-            .read_at(bytes.get_mut(lead..).unwrap_or_default(), begin)?;
-        let ends_there = end == self.source.index.fingerprint.size
-            || matches!(bytes.last(), Some(b'\n' | b'\r'));
-        parse(reader, &bytes)
+        let bytes = taking.bytes(range)?;
+        let ends_there = end == self.source.size() || matches!(bytes.last(), Some(b'\n' | b'\r'));
+        parser
+            .parse(bytes, begin == 0)
             .filter(|_| ends_there)
-            .ok_or_else(|| self.source.index.misleads(row))
+            .ok_or_else(|| self.source.misleads(row))
     }
 
-    fn strings(&self, row: u64, range: Range, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
-        let mut strings = Vec::with_capacity(fields.len());
-        for (column, field) in fields.into_iter().enumerate() {
-            match String::from_utf8(field) {
-                Ok(string) => strings.push(string),
+    fn strings(&self, row: u64, range: Range, fields: &Fields) -> Result<Row> {
+        let mut text = String::with_capacity(fields.text.len());
+        for (column, field) in fields.each().enumerate() {
+            match str::from_utf8(field) {
+                Ok(field) => text.push_str(field),
                 Err(error) => {
-                    let at = error.utf8_error().valid_up_to();
-                    let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+                    let byte = field.get(error.valid_up_to()).copied().unwrap_or_default();
                     let what = format!(
                         "field {} is not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8",
                         column.saturating_add(1)
@@ -328,7 +409,10 @@ impl CsvFile {
                 }
             }
         }
-        Ok(strings)
+        Ok(Row {
+            text,
+            ends: fields.ends.to_vec(),
+        })
     }
 
     fn corrupt(&self, row: u64, range: Range, what: String) -> Error {
@@ -359,7 +443,7 @@ impl CsvFile {
         while offset < end {
             let wanted = buffer.len().min(end.saturating_sub(offset) as usize);
             let room = buffer.get_mut(..wanted).unwrap_or_default();
-            let read = self.source.file.read_at(room, offset)?;
+            let read = self.source.read_some(room, offset)?;
             if read == 0 {
                 break;
             }

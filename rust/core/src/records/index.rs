@@ -186,11 +186,6 @@ impl Index {
         records.iter().map(range_of).collect()
     }
 
-    /// Returns where one record lies, or None if there is no such record.
-    pub fn range(&self, record: u64) -> Result<Option<Range>> {
-        Ok(self.ranges(&[record])?.pop().flatten())
-    }
-
     /// Says that the index puts the records of the file elsewhere than they are.
     pub fn misleads(&self, record: u64) -> Error {
         let what = format!("record {record} does not lie where it says; remove it");
@@ -268,6 +263,18 @@ fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
+/// Takes what a scan finds: where each record begins, one after the other.
+pub trait Offsets {
+    fn push(&mut self, offset: u64) -> Result<()>;
+}
+
+impl Offsets for Vec<u64> {
+    fn push(&mut self, offset: u64) -> Result<()> {
+        Vec::push(self, offset);
+        Ok(())
+    }
+}
+
 /// Writes an index beside its final name; it appears there with [`Writer::finish`] or not at all.
 pub struct Writer {
     target: PathBuf,
@@ -312,15 +319,6 @@ impl Writer {
         })
     }
 
-    pub fn push(&mut self, offset: u64) -> Result<()> {
-        let bytes = offset.to_le_bytes();
-        self.crc = crc32c::crc32c_append(self.crc, &bytes);
-        self.offsets = self.offsets.saturating_add(1);
-        self.out
-            .write_all(&bytes)
-            .map_err(|source| unwritable(&self.target, source))
-    }
-
     /// Closes the last record at `end`, and puts the index in place; returns the number of records.
     pub fn finish(mut self, kind: Kind, fingerprint: Fingerprint, end: u64) -> Result<u64> {
         let count = self.offsets;
@@ -348,6 +346,17 @@ impl Writer {
         // Not synced, which takes milliseconds for each data file: what a power cut can leave under the name fails its checksums, and is
         // made anew.
         fs::rename(&self.beside, &self.target)
+    }
+}
+
+impl Offsets for Writer {
+    fn push(&mut self, offset: u64) -> Result<()> {
+        let bytes = offset.to_le_bytes();
+        self.crc = crc32c::crc32c_append(self.crc, &bytes);
+        self.offsets = self.offsets.saturating_add(1);
+        self.out
+            .write_all(&bytes)
+            .map_err(|source| unwritable(&self.target, source))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A record file is scanned once; the offsets of its records go to an index file ([`index`]) together with a
 //! fingerprint of the file ([`fingerprint`]). Readers of a format ([`tfrecord`], [`csv`], [`lines`]) then fetch any record with
-//! one positioned read, so that a shuffled order costs no more memory than a sequential one. All files are read
-//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS. Files of [`recordio`] have their
+//! one positioned read, or those of a task with one together ([`Span`]), so that a shuffled order costs no more than a sequential one.
+//! All files are read with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS. Files of [`recordio`] have their
 //! index in themselves.
 
 // What is read here, and in the modules below, comes from others.
@@ -23,6 +23,7 @@ mod index;
 mod indexed;
 pub mod lines;
 pub mod recordio;
+mod span;
 pub mod tfrecord;
 
 use std::fs::File;
@@ -31,6 +32,8 @@ use std::path::{Path, PathBuf};
 
 pub use fingerprint::Fingerprint;
 use index::{Kind, Range};
+pub use indexed::Bytes;
+pub use span::Span;
 
 /// Bytes between two calls of a progress function.
 const PROGRESS_EVERY: u64 = 16 << 20;
@@ -113,6 +116,17 @@ fn unreadable(path: &Path, source: io::Error) -> Error {
         path: path.to_owned(),
         source,
     }
+}
+
+/// Reads `records`, which lie at `ranges`, by `read_one`; the first error ends the read.
+fn read_all<T>(
+    records: &[u64],
+    ranges: &[Option<Range>],
+    mut read_one: impl FnMut(u64, Option<Range>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let each = records.iter().zip(ranges);
+    each.map(|(&record, &range)| read_one(record, range))
+        .collect()
 }
 
 /// Reads `records`, which lie at `ranges`, by `read_one`; corrupt ones are collected, other errors end the read.

@@ -3,15 +3,14 @@
 //! Format: <https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details>. The scan checks every
 //! length (a wrong one makes the rest of the file unreadable), each read checks the data.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
-use super::index::{Index, Range, Writer};
-use super::indexed::Indexed;
+use super::index::{Offsets, Range};
+use super::indexed::{Bytes, Indexed, Taking, make_index};
 use super::{
-    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
-    unreadable,
+    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, Span, read_all,
+    read_good, unreadable,
 };
 use crate::net::frame::{u32_at, u64_at};
 
@@ -48,14 +47,24 @@ pub fn looks_like(start: &[u8]) -> bool {
 
 /// Scans `path` and writes `index`, unless it is there and fits; returns the number of records.
 pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> {
-    let file = File::open(path).map_err(|source| unreadable(path, source))?;
-    let fingerprint = Fingerprint::of(&file).map_err(|source| unreadable(path, source))?;
-    if let Some(found) = Index::open_fitting(index, Kind::TFRecord, fingerprint) {
-        return Ok(found.count());
-    }
-    let size = fingerprint.size;
-    let mut writer = Writer::create(index)?;
-    let mut reader = BufReader::with_capacity(SCAN_BUFFER, &file);
+    make_index(
+        path,
+        index,
+        Kind::TFRecord,
+        progress,
+        |file, size, found, progress| scan(path, file, size, found, progress),
+    )
+}
+
+/// Finds the records of what has so many bytes.
+fn scan(
+    path: &Path,
+    input: impl Read + Seek,
+    size: u64,
+    found: &mut impl Offsets,
+    progress: &mut Progress,
+) -> Result<()> {
+    let mut reader = BufReader::with_capacity(SCAN_BUFFER, input);
     let (mut offset, mut record, mut told) = (0_u64, 0_u64, 0);
     while offset < size {
         let left = size.saturating_sub(offset);
@@ -85,7 +94,7 @@ pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> 
         if needed > left {
             return Err(truncated(needed));
         }
-        writer.push(offset)?;
+        found.push(offset)?;
         reader
             .seek_relative(length.saturating_add(TAIL) as i64)
             .map_err(|source| unreadable(path, source))?;
@@ -96,14 +105,7 @@ pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> 
             progress(offset, size).map_err(|_| Error::Stopped)?;
         }
     }
-    if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != fingerprint {
-        return Err(Error::Changed {
-            path: path.to_owned(),
-        });
-    }
-    let count = writer.finish(Kind::TFRecord, fingerprint, size)?;
-    progress(size, size).map_err(|_| Error::Stopped)?;
-    Ok(count)
+    Ok(())
 }
 
 fn corrupt(path: &Path, record: u64, offset: u64, what: &str) -> Error {
@@ -127,47 +129,59 @@ impl TFRecordFile {
         Ok(Self { source })
     }
 
+    /// Finds the records of `bytes`; errors call them `path`.
+    pub fn within(path: &Path, bytes: Bytes) -> Result<Self> {
+        let source = Indexed::within(path, bytes, |content, found| {
+            let size = content.len() as u64;
+            scan(path, Cursor::new(content), size, found, &mut |_, _| Ok(()))
+        })?;
+        Ok(Self { source })
+    }
+
     pub fn count(&self) -> u64 {
-        self.source.index.count()
+        self.source.count()
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        self.source.index.fingerprint
+        self.source.fingerprint()
     }
 
-    /// Returns the records in the order asked; the first bad one is the error.
-    pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<u8>>> {
-        self.source.check_unchanged()?;
-        self.source
-            .index
-            .ranges(records)?
-            .into_iter()
-            .zip(records)
-            .map(|(range, &record)| self.read_one(record, range))
-            .collect()
+    /// Reads the bytes of some records in a row at once, for reads of them that follow; None if that is not worth it, or can't be.
+    pub fn span(&self, first: u64, end: u64) -> Option<Span> {
+        self.source.span(first, end)
     }
 
-    /// Returns the good ones of the records in the order asked, and what is wrong with the others.
-    pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<u8>>, Bad)> {
+    /// Returns the records in the order asked; the first bad one is the error. Those that `span` has are taken from it.
+    pub fn read(&self, records: &[u64], span: Option<&Span>) -> Result<Vec<Vec<u8>>> {
         self.source.check_unchanged()?;
-        let ranges = self.source.index.ranges(records)?;
-        read_good(records, &ranges, |record, range| {
-            self.read_one(record, range)
+        let ranges = self.source.ranges(records)?;
+        let mut taking = self.source.taking(&ranges, span);
+        read_all(records, &ranges, |record, range| {
+            self.read_one(&mut taking, record, range)
         })
     }
 
-    fn read_one(&self, record: u64, range: Option<Range>) -> Result<Vec<u8>> {
-        let (begin, end) = self.source.found(record, range, self.count())?;
-        let mut bytes = vec![0; end.saturating_sub(begin) as usize];
-        self.source.read_at(&mut bytes, begin)?;
+    /// Returns the good ones of the records in the order asked, and what is wrong with the others.
+    pub fn read_good(&self, records: &[u64], span: Option<&Span>) -> Result<(Vec<Vec<u8>>, Bad)> {
+        self.source.check_unchanged()?;
+        let ranges = self.source.ranges(records)?;
+        let mut taking = self.source.taking(&ranges, span);
+        read_good(records, &ranges, |record, range| {
+            self.read_one(&mut taking, record, range)
+        })
+    }
+
+    fn read_one(&self, taking: &mut Taking, record: u64, range: Option<Range>) -> Result<Vec<u8>> {
+        let range = self.source.found(record, range, self.count())?;
+        let (begin, bytes) = (range.0, taking.bytes(range)?);
         // Shorter than any record.
-        let Some((head, data, crc)) = split(&bytes) else {
-            return Err(self.source.index.misleads(record));
+        let Some((head, data, crc)) = split(bytes) else {
+            return Err(self.source.misleads(record));
         };
         match length(head) {
             Some(stored) if stored == data.len() as u64 => {}
             // The data is right and says otherwise.
-            Some(_) => return Err(self.source.index.misleads(record)),
+            Some(_) => return Err(self.source.misleads(record)),
             None => {
                 return Err(corrupt(
                     &self.source.path,
@@ -185,8 +199,6 @@ impl TFRecordFile {
                 "the checksum of its data is wrong",
             ));
         }
-        bytes.truncate(bytes.len().saturating_sub(TAIL as usize));
-        bytes.drain(..HEAD as usize);
-        Ok(bytes)
+        Ok(data.to_vec())
     }
 }

@@ -19,7 +19,7 @@ use elasticdl_core::records::csv::{self, CsvFile};
 use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::recordio::RecordIoFile;
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
-use elasticdl_core::records::{Stop, checksum};
+use elasticdl_core::records::{Error, Stop, checksum};
 
 pub const SLOTS: u32 = 4;
 
@@ -367,7 +367,7 @@ fn is_index(bytes: &[u8]) -> bool {
     std::fs::remove_file(&index).expect("it is there");
     std::fs::write(&index, &made_up).expect("a file");
     TFRecordFile::open(&path, &index)
-        .and_then(|file| file.read(&some(file.count())))
+        .and_then(|file| file.read(&some(file.count()), None))
         .is_ok()
 }
 
@@ -380,9 +380,23 @@ fn is_tfrecord(bytes: &[u8]) -> bool {
         .and_then(|count| {
             let file = TFRecordFile::open(&path, &index)?;
             assert_eq!(file.count(), count);
-            file.read(&some(count))
+            let read = file.read(&some(count), None);
+            let span = file.span(0, count);
+            let within = TFRecordFile::within(&path, Box::new(bytes.to_vec()))?;
+            said(&read, &file.read(&some(count), span.as_ref()));
+            said(&read, &within.read(&some(count), None));
+            read
         })
         .is_ok()
+}
+
+/// Compare what was read in two ways.
+fn said<T: PartialEq + std::fmt::Debug>(one: &Result<T, Error>, other: &Result<T, Error>) {
+    match (one, other) {
+        (Ok(one), Ok(other)) => assert_eq!(one, other),
+        (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
+        _ => panic!("{one:?} and {other:?}"),
+    }
 }
 
 fn is_csv(bytes: &[u8]) -> bool {
@@ -391,7 +405,15 @@ fn is_csv(bytes: &[u8]) -> bool {
     std::fs::write(&path, bytes).expect("a file");
     csv::index(&path, &index, b',', &mut quiet)
         .and_then(|_| CsvFile::open(&path, &index, b',', csv::Header::Auto))
-        .and_then(|file| file.read(&some(file.count())))
+        .and_then(|file| {
+            let some = some(file.count());
+            let read = file.read(&some, None);
+            let span = file.span(0, file.count());
+            let within = CsvFile::within(&path, Box::new(bytes.to_vec()), b',', csv::Header::Auto)?;
+            said(&read, &file.read(&some, span.as_ref()));
+            said(&read, &within.read(&some, None));
+            read
+        })
         .is_ok()
 }
 
@@ -403,7 +425,12 @@ fn is_lines(bytes: &[u8]) -> bool {
         .and_then(|count| {
             let file = LinesFile::open(&path, &index)?;
             assert_eq!(file.count(), count);
-            file.read(&some(count))
+            let read = file.read(&some(count), None);
+            let span = file.span(0, count);
+            let within = LinesFile::within(&path, Box::new(bytes.to_vec()))?;
+            said(&read, &file.read(&some(count), span.as_ref()));
+            said(&read, &within.read(&some(count), None));
+            read
         })
         .is_ok()
 }

@@ -1,16 +1,19 @@
 //! Binding of record files; see the module of the same name in `elasticdl-core`.
 use std::path::PathBuf;
 
-use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::csv::{self, CsvFile, Header, Row};
 use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::recordio::{self, Compressor, RecordIoFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile};
-use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum_of_rest, fingerprint_of};
+use elasticdl_core::records::{
+    Bad, Error, Fingerprint, Span, Stop, checksum_of_rest, fingerprint_of,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::{PyBytes, PyList, PyType};
 
 static BAD_DATA: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -81,6 +84,35 @@ fn bytes_of(py: Python<'_>, records: &[Vec<u8>]) -> Vec<Py<PyBytes>> {
         .collect()
 }
 
+fn lists_of(py: Python<'_>, rows: &[Row]) -> PyResult<Vec<Py<PyList>>> {
+    rows.iter()
+        .map(|row| PyList::new(py, row.fields()).map(Bound::unbind))
+        .collect()
+}
+
+/// Bytes of a file that were read at once; reads of records that it has are given it.
+#[pyclass(frozen, module = "elasticdl._core", name = "Span")]
+struct PySpan(Span);
+
+#[pymethods]
+impl PySpan {
+    fn __len__(&self) -> usize {
+        self.0.length()
+    }
+}
+
+fn within(span: Option<&Py<PySpan>>) -> Option<&Span> {
+    span.map(|span| &span.get().0)
+}
+
+fn header_of(header: Option<bool>) -> Header {
+    match header {
+        Some(true) => Header::Yes,
+        Some(false) => Header::No,
+        None => Header::Auto,
+    }
+}
+
 /// Names the state of a file's content, for comparison only.
 fn text_of(fingerprint: Fingerprint) -> String {
     format!(
@@ -100,6 +132,16 @@ impl PyTFRecordFile {
         opened.map(Self).map_err(|error| to_python(py, error))
     }
 
+    #[staticmethod]
+    fn within(py: Python<'_>, name: PathBuf, content: PyBackedBytes) -> PyResult<Self> {
+        let opened = py.detach(|| TFRecordFile::within(&name, Box::new(content)));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn span(&self, py: Python<'_>, first: u64, end: u64) -> Option<PySpan> {
+        py.detach(|| self.0.span(first, end)).map(PySpan)
+    }
+
     fn __len__(&self) -> usize {
         self.0.count() as usize
     }
@@ -109,14 +151,26 @@ impl PyTFRecordFile {
         text_of(self.0.fingerprint())
     }
 
-    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Py<PyBytes>>> {
-        let read = py.detach(|| self.0.read(&records));
+    #[pyo3(signature = (records, span = None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        records: Vec<u64>,
+        span: Option<Py<PySpan>>,
+    ) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(&records, within(span.as_ref())));
         read.map(|read| bytes_of(py, &read))
             .map_err(|error| to_python(py, error))
     }
 
-    fn read_good(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Good<Py<PyBytes>>> {
-        let read = py.detach(|| self.0.read_good(&records));
+    #[pyo3(signature = (records, span = None))]
+    fn read_good(
+        &self,
+        py: Python<'_>,
+        records: Vec<u64>,
+        span: Option<Py<PySpan>>,
+    ) -> PyResult<Good<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read_good(&records, within(span.as_ref())));
         read.map(|(good, bad)| (bytes_of(py, &good), messages(&bad)))
             .map_err(|error| to_python(py, error))
     }
@@ -136,14 +190,27 @@ impl PyCsvFile {
         delimiter: &str,
         header: Option<bool>,
     ) -> PyResult<Self> {
-        let delimiter = one_byte(delimiter)?;
-        let header = match header {
-            Some(true) => Header::Yes,
-            Some(false) => Header::No,
-            None => Header::Auto,
-        };
+        let (delimiter, header) = (one_byte(delimiter)?, header_of(header));
         let opened = py.detach(|| CsvFile::open(&path, &index, delimiter, header));
         opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (name, content, delimiter = ",", header = None))]
+    fn within(
+        py: Python<'_>,
+        name: PathBuf,
+        content: PyBackedBytes,
+        delimiter: &str,
+        header: Option<bool>,
+    ) -> PyResult<Self> {
+        let (delimiter, header) = (one_byte(delimiter)?, header_of(header));
+        let opened = py.detach(|| CsvFile::within(&name, Box::new(content), delimiter, header));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn span(&self, py: Python<'_>, first: u64, end: u64) -> Option<PySpan> {
+        py.detach(|| self.0.span(first, end)).map(PySpan)
     }
 
     fn __len__(&self) -> usize {
@@ -165,15 +232,27 @@ impl PyCsvFile {
         text_of(self.0.fingerprint())
     }
 
-    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Vec<String>>> {
-        py.detach(|| self.0.read(&records))
-            .map_err(|error| to_python(py, error))
+    #[pyo3(signature = (records, span = None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        records: Vec<u64>,
+        span: Option<Py<PySpan>>,
+    ) -> PyResult<Vec<Py<PyList>>> {
+        let read = py.detach(|| self.0.read(&records, within(span.as_ref())));
+        lists_of(py, &read.map_err(|error| to_python(py, error))?)
     }
 
-    fn read_good(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Good<Vec<String>>> {
-        let read = py.detach(|| self.0.read_good(&records));
-        read.map(|(good, bad)| (good, messages(&bad)))
-            .map_err(|error| to_python(py, error))
+    #[pyo3(signature = (records, span = None))]
+    fn read_good(
+        &self,
+        py: Python<'_>,
+        records: Vec<u64>,
+        span: Option<Py<PySpan>>,
+    ) -> PyResult<Good<Py<PyList>>> {
+        let read = py.detach(|| self.0.read_good(&records, within(span.as_ref())));
+        let (good, bad) = read.map_err(|error| to_python(py, error))?;
+        Ok((lists_of(py, &good)?, messages(&bad)))
     }
 }
 
@@ -188,6 +267,16 @@ impl PyLinesFile {
         opened.map(Self).map_err(|error| to_python(py, error))
     }
 
+    #[staticmethod]
+    fn within(py: Python<'_>, name: PathBuf, content: PyBackedBytes) -> PyResult<Self> {
+        let opened = py.detach(|| LinesFile::within(&name, Box::new(content)));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn span(&self, py: Python<'_>, first: u64, end: u64) -> Option<PySpan> {
+        py.detach(|| self.0.span(first, end)).map(PySpan)
+    }
+
     fn __len__(&self) -> usize {
         self.0.count() as usize
     }
@@ -197,8 +286,14 @@ impl PyLinesFile {
         text_of(self.0.fingerprint())
     }
 
-    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Py<PyBytes>>> {
-        let read = py.detach(|| self.0.read(&records));
+    #[pyo3(signature = (records, span = None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        records: Vec<u64>,
+        span: Option<Py<PySpan>>,
+    ) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(&records, within(span.as_ref())));
         read.map(|read| bytes_of(py, &read))
             .map_err(|error| to_python(py, error))
     }
@@ -309,6 +404,7 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>, before: u32) -> PyResult<u32> {
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PySpan>()?;
     m.add_class::<PyTFRecordFile>()?;
     m.add_class::<PyCsvFile>()?;
     m.add_class::<PyLinesFile>()?;
