@@ -14,7 +14,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.protocol.status import EventKind, JobEvent
 
-from .conftest import Job, Start
+from .conftest import Job, Start, starting
 from .test_faults import seen
 
 ZOO = Path(__file__).parent / "zoo"
@@ -25,9 +25,8 @@ GATES = [5, 8, 10, 15, 16]
 """Every fifth step, and the ends of the epochs."""
 
 
-@pytest.fixture
-def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def judging(start: Start, iris: Path) -> Start:
+    """Start jobs that are evaluated while they train."""
     return functools.partial(
         start,
         model_zoo=ZOO,
@@ -42,6 +41,13 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         global_batch_size=16,
         witness_seconds=1,
     )
+
+
+@pytest.fixture
+def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start such jobs of the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return judging(start, iris)
 
 
 def run(begin: Start, folder: Path, **settings: object) -> Job:
@@ -63,12 +69,15 @@ def told(folder: Path, name: str = "") -> dict[int, str]:
     return found
 
 
-@pytest.fixture
-def quiet(begin: Start, tmp_path: Path) -> tuple[Path, dict[str, object]]:
-    folder = tmp_path / "quiet"
-    job = run(begin, folder)
-    (folder / "go").touch()
-    return folder, job.wait().succeeded().summary
+@pytest.fixture(scope="module")
+def quiet(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
+    """What a job tells, and its summary, when nothing happens to it."""
+    place = tmp_path_factory.mktemp("quiet")
+    folder = place / "job"
+    with starting(place) as start:
+        job = run(judging(start, iris), folder)
+        (folder / "go").touch()
+        return folder, job.wait().succeeded().summary
 
 
 def test_metrics_are_those_of_each_step_and_the_last_ones_are_in_the_summary(

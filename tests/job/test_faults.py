@@ -101,17 +101,26 @@ def kill(worker: WorkerStatus, number: int = signal.SIGKILL) -> bool:
     return True
 
 
-def test_a_killed_worker_costs_nothing_but_its_chunks(long_job: Job, tmp_path: Path) -> None:
+def test_killed_workers_cost_nothing_but_their_chunks(long_job: Job, tmp_path: Path) -> None:
+    """The last one of the group, and then the first one of those that train with the next."""
     at_step(long_job, 10, lambda status: kill(training(status)[-1]))
+    joins(long_job, 3)
+    at_step(long_job, 20, lambda status: kill(training(status)[0]))
     summary = check(long_job, tmp_path)
-    assert summary["members"]["lost"] == 1
-    assert summary["members"]["joined"] >= 2
-    assert len(summary["recoveries"]) == 1
+    assert summary["members"]["lost"] == 2
+    assert summary["members"]["joined"] >= 3
+    assert len(summary["recoveries"]) == 2
 
 
-def test_the_first_worker_may_be_killed_too(long_job: Job, tmp_path: Path) -> None:
-    at_step(long_job, 10, lambda status: kill(training(status)[0]))
-    check(long_job, tmp_path)
+def joins(job: Job, count: int) -> None:
+    """Wait until so many workers have joined since the job began."""
+    names: set[str] = set()
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.JOINED:
+            names.add(item.worker)
+        if len(names) == count:
+            return
+    pytest.fail(f"the job ended before {count} workers had joined")
 
 
 def test_all_workers_killed_at_once_resume_from_the_last_snapshot(begin: Start, tmp_path: Path) -> None:
@@ -120,16 +129,6 @@ def test_all_workers_killed_at_once_resume_from_the_last_snapshot(begin: Start, 
     at_step(job, 40, lambda status: all(kill(worker) for worker in training(status)))
     summary = check(job, tmp_path)
     assert 5 <= summary["redone_steps"] < 35
-
-
-def test_a_drained_worker_leaves_without_a_trace_and_returns_as_a_new_one(
-    long_job: Job, tmp_path: Path
-) -> None:
-    at_step(long_job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
-    summary = check(long_job, tmp_path)
-    assert summary["members"]["drained"] == 1
-    assert summary["members"]["lost"] == 0
-    assert summary["redone_steps"] == 0
 
 
 def test_a_hung_worker_is_left_out(long_job: Job, tmp_path: Path) -> None:
@@ -257,7 +256,11 @@ def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path
     assert summary["members"]["lost"] == 1
 
 
-def test_scale_adds_and_drains_workers(long_job: Job, tmp_path: Path) -> None:
+def test_drained_workers_leave_without_a_trace_one_returns_as_a_new_one_and_one_was_added(
+    long_job: Job, tmp_path: Path
+) -> None:
+    """One is asked to leave by SIGTERM, the other one by the job's scale."""
+
     def scale(workers: int) -> Callable[[JobStatus], bool]:
         def act(_: JobStatus) -> bool:
             place = find("test")
@@ -267,13 +270,17 @@ def test_scale_adds_and_drains_workers(long_job: Job, tmp_path: Path) -> None:
 
         return act
 
-    at_step(long_job, 10, scale(3))
+    at_step(long_job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
+    joins(long_job, 3)
+    at_step(long_job, 11, scale(3))
     for item in seen(long_job):
         if isinstance(item, JobStatus) and len(training(item)) == 3:
             break
-    at_step(long_job, 11, scale(2))
+    at_step(long_job, 12, scale(2))
     summary = check(long_job, tmp_path)
-    assert summary["members"]["drained"] == 1
+    assert summary["members"]["drained"] == 2
+    assert summary["members"]["lost"] == 0
+    assert summary["redone_steps"] == 0
 
 
 def test_interrupted_once_the_job_exports_what_there_is(long_job: Job, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def begin(
         rows: int = 400,
-        step: float = 0.005,
+        step: float = 0.02,
         faults: dict[str, str] | None = None,
         model: str = MODEL,
         master: str = "-m elasticdl.job.master",

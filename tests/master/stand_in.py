@@ -27,7 +27,7 @@ from elasticdl.errors import BadData
 from elasticdl.job import worker
 from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 
-SECONDS = float(os.environ.get("STAND_IN_STEP", "0.005"))
+SECONDS = float(os.environ["STAND_IN_STEP"])
 GO = Path(os.environ["STAND_IN_GO"])
 FAULT = json.loads(os.environ.get("STAND_IN_FAULTS", "{}")).get(os.environ["ELASTICDL_PROCESS"], "")
 if FAULT == "hang at once":

@@ -77,7 +77,7 @@ def test_a_job_without_trouble(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_replaced(start: Start, tmp_path: Path) -> None:
-    job = start(rows=5000, num_workers=2)
+    job = start(rows=1500, num_workers=2)
     job.past(10)
     job.kill("worker-1-1")
     recovered = job.happened(EventKind.RECOVERED)
@@ -103,7 +103,7 @@ def test_all_workers_killed_at_once(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["training", "with a worker", "at the start"])
 def test_a_killed_master_comes_back(start: Start, tmp_path: Path, moment: str) -> None:
-    job = start(rows=6000, num_workers=2)
+    job = start(rows=2000, num_workers=2)
     if moment == "at the start":
         job.kill(job.master())
     else:
@@ -119,7 +119,7 @@ def test_a_killed_master_comes_back(start: Start, tmp_path: Path, moment: str) -
 
 
 def test_a_master_that_dies_again_and_again(start: Start, tmp_path: Path) -> None:
-    job = start(rows=3000, num_workers=2)
+    job = start(rows=1000, num_workers=2)
     job.past(5)
     for count in range(1, 5):
         job.kill(job.master())
@@ -128,7 +128,7 @@ def test_a_master_that_dies_again_and_again(start: Start, tmp_path: Path) -> Non
 
 
 def test_a_drained_worker_leaves_without_loss(start: Start, tmp_path: Path) -> None:
-    job = start(rows=1500, num_workers=3)
+    job = start(rows=800, num_workers=3)
     job.past(5)
     job.kill("worker-2-1", signal.SIGTERM)
     assert job.happened(EventKind.DRAINED).worker == "worker-2-1"
@@ -139,7 +139,7 @@ def test_a_drained_worker_leaves_without_loss(start: Start, tmp_path: Path) -> N
 
 
 def test_scaling_up_and_down(start: Start, tmp_path: Path) -> None:
-    job = start(rows=4000, num_workers=1)
+    job = start(rows=1500, num_workers=1)
     job.past(5)
     with job.client() as client:
         assert "3" in client.scale(3)
@@ -163,7 +163,7 @@ def test_a_job_below_its_minimum_waits_and_says_what_for(start: Start, tmp_path:
 
 
 def test_scaling_survives_the_master(start: Start, tmp_path: Path) -> None:
-    job = start(rows=4000, num_workers=1)
+    job = start(rows=1500, num_workers=1)
     job.past(5)
     with job.client() as client:
         client.scale(2)
@@ -236,7 +236,7 @@ def test_a_feed_that_returns_nonsense_is_bad_input(start: Start) -> None:
 
 
 def test_a_program_error_is_forgiven_once(start: Start, tmp_path: Path) -> None:
-    job = start(rows=2000, num_workers=2, faults={"worker-1-1": "raise"})
+    job = start(rows=1000, num_workers=2, faults={"worker-1-1": "raise"})
     job.until(lambda job: any(event.worker == "worker-1-2" for event in job.of(EventKind.JOINED)))
     finished(job, tmp_path)
 
@@ -269,7 +269,7 @@ def test_an_audit_directory_of_another_job(start: Start, tmp_path: Path) -> None
 
 
 def test_a_hung_worker_is_left_out(start: Start, tmp_path: Path) -> None:
-    job = start(rows=2000, num_workers=2, heartbeat_seconds=0.1, witness_seconds=1.0, silence_seconds=1.0)
+    job = start(rows=1500, num_workers=2, heartbeat_seconds=0.1, witness_seconds=1.0, silence_seconds=1.0)
     job.past(10)
     job.kill("worker-1-1", signal.SIGSTOP)
     assert job.happened(EventKind.EVICTED).worker == "worker-1-1"
@@ -278,7 +278,7 @@ def test_a_hung_worker_is_left_out(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_reader_of_ones_own_runs_in_the_workers(start: Start, tmp_path: Path) -> None:
-    job = start(rows=2000, num_workers=2, model=READER, data_reader_params={"rows": 2000})
+    job = start(rows=800, num_workers=2, model=READER, data_reader_params={"rows": 800})
     job.past(5)
     job.kill(job.master())
     job.happened(EventKind.MASTER)
@@ -292,7 +292,7 @@ def test_a_reader_of_ones_own_without_records(start: Start) -> None:
 
 
 def test_a_full_disk_does_not_stop_training(start: Start, tmp_path: Path) -> None:
-    job = start(rows=400, num_epochs=20, step=0.02, num_workers=2, master=FULL_DISK)
+    job = start(rows=400, num_epochs=20, num_workers=2, master=FULL_DISK)
     job.past(10)
     full = job.place.path / "full"
     full.touch()
@@ -336,7 +336,7 @@ def test_a_journal_is_compacted_while_it_is_written(start: Start, tmp_path: Path
 
 
 def test_a_journal_that_is_slow_to_write_is_held_against_nobody(start: Start, tmp_path: Path) -> None:
-    job = start(rows=3000, num_workers=2, witness_seconds=1, heartbeat_seconds=0.2, master=SLOW)
+    job = start(rows=1500, num_workers=2, witness_seconds=1, heartbeat_seconds=0.2, master=SLOW)
     job.past(10)
     with job.client() as client:
         client.scale(3)
@@ -367,7 +367,7 @@ def test_a_stop_before_the_first_view_is_not_forgotten(start: Start, dying: Call
 def test_a_master_without_one_of_its_threads_is_replaced(
     start: Start, tmp_path: Path, dying: Callable[[str], str]
 ) -> None:
-    job = start(rows=3000, num_workers=2, master=dying("thread"))
+    job = start(rows=1500, num_workers=2, master=dying("thread"))
     job.past(5)
     job.kill("worker-0-1")
     job.happened(EventKind.MASTER)
@@ -378,7 +378,7 @@ def test_a_master_without_one_of_its_threads_is_replaced(
 def test_a_master_that_stands_still_suspects_nobody(
     start: Start, tmp_path: Path, dying: Callable[[str], str]
 ) -> None:
-    job = start(rows=6000, step=0.02, num_workers=2, master=dying("still"))
+    job = start(rows=6000, num_workers=2, master=dying("still"))
     still_at = job.until(lambda job: (tmp_path / "flag").exists() and job.status and job.status.step)
     job.past(still_at + 100)  # it moves again
     summary = finished(job, tmp_path)
@@ -386,7 +386,7 @@ def test_a_master_that_stands_still_suspects_nobody(
 
 
 def test_a_result_that_can_not_be_put_in_its_place_is_kept(start: Start, tmp_path: Path) -> None:
-    job = start(rows=2000, num_workers=1)
+    job = start(rows=500, num_workers=1)
     job.past(5)
     (tmp_path / "out.keras").mkdir()  # made after the check; nobody may rename it away
     (tmp_path / "out.keras" / "mine").touch()
