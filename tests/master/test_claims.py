@@ -19,6 +19,7 @@ from elasticdl.control.protocol.messages import (
     Evaluated,
     Exported,
     FoundShards,
+    GateOpen,
     Lost,
     NextView,
     Note,
@@ -34,6 +35,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
+    BarrierPassed,
     CopyOrdered,
     CopyReady,
     Enroll,
@@ -152,6 +154,9 @@ def play(rig: serving.Rig) -> events.End:
         for worker in [name for name in rig.connections if name.startswith("worker")]:
             for lease in rig.master.work.leases.held.get(worker, ()):
                 rig.say(worker, TaskDone(lease.task, roll_back))
+            # One may have said that callbacks follow epochs: they do in all workers, or in none.
+            for gate in rig.heard(worker, GateOpen):
+                rig.say(worker, BarrierPassed(gate.state, ""))
             if rig.master.journal.stopping is not None:
                 rig.say(worker, Leave((), roll_back))
         for name in list(rig.connections):

@@ -336,8 +336,10 @@ class GroupCallbacks:
 
     def state(self) -> list[list[Any]]:
         """Return the history, JSON-able; the last entry is that of the latest commit or gate, which says what state it is."""
-        latest = [] if self._latest in (None, *self._history[-1:]) else [self._latest]
-        return [list(entry) for entry in (*self._history, *latest)]
+        entries = list(self._history)
+        if self._latest is not None and entries[-1:] != [self._latest]:
+            entries.append(self._latest)
+        return [list(entry) for entry in entries]
 
     def _keeps(self, entry: CommitEntry | GateEntry, *, first: bool) -> bool:
         """Tell whether an entry is history: the commits of an epoch are only if a callback follows batches.

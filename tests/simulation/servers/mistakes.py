@@ -405,10 +405,10 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (BestCutLate, 30, "the best snapshot"),
     (AnyIsBest, 15, "the best snapshot|kept as the best"),
     (BestNotCut, 86, "has no snapshot"),
-    (ForgetsTheEarlierJob, 0, "trains task"),
-    (NoLineOfWhatIsHeld, 0, "no audit line"),
-    (ReadsWithoutWaiting, 0, "sees of slots"),
-    (ConfirmsTooMuch, 0, "sees of slots"),
+    (ForgetsTheEarlierJob, 132, "trains task"),
+    (NoLineOfWhatIsHeld, 13, "no audit line"),
+    (ReadsWithoutWaiting, 6, "sees of slots"),
+    (ConfirmsTooMuch, 69, "sees of slots"),
 )
 """Each with a seed that shows it, and what is violated."""
 

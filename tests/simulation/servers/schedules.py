@@ -91,7 +91,8 @@ def with_earlier_job(plan: Plan, rng: random.Random) -> Plan:
     end = end if not plan.grads_to_wait else low  # it was cut between two waves
     above = tuple(task for task in range(low + 1, min(low + 3, end)) if rng.random() < 0.3)
     left = CHUNKS * sum(task not in above for task in range(low, end))
-    more = tuple(rng.randint(0, min(left, 4)) if rng.random() < 0.7 else 0 for _ in range(SLOTS))
+    least = rng.choice((0, 0, 1, 2, 3))
+    more = tuple(min(left, least + rng.choice((0, 0, 1, 2))) for _ in range(SLOTS))
     found = tuple(barrier_of(plan, one, 0) for one in passed) if waited else ()
     return replace(plan, earlier=Earlier(low, above, more, found, plan.grads_to_wait > 0))
 
