@@ -111,7 +111,7 @@ def test_images_without_labels(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_in_a_class(pets: Path, tmp_path: Path) -> None:
-    path = put(pets / "dog" / "notes.txt", "x")
+    path = put(pets / "cat" / "LICENSE.txt", "x")  # before the first image of the first class, where names are sorted
     with pytest.raises(
         BadData, match=f"{path} is in the directory of a class and is no file with the name of an image"
     ):
@@ -240,6 +240,7 @@ def test_lists(pets: Path, tmp_path: Path, text: str, labels: list[float], names
         ("dog/1.jpg,dog\ncat/9.png,cat\n", "names cat/9.png, which is not in"),
         ("dog/1.jpg,dog\n../x.png,cat\n", "names ../x.png, which is not in"),
         ("dog/1.jpg,dog\ncat/1.PNG\n", "line 2 of .* has 1 field; expected a path and a label"),
+        ("dog/1.jpg,dog\ncat/1.PNG,\n", "line 2 of .* has no label"),
         ("dog/1.jpg,dog\nnotes.txt,cat\n", "line 2 of .* has no path of an image"),
     ],
 )
@@ -313,6 +314,7 @@ Change = Callable[[dict[str, Any]], Any]
     [
         (lambda file: file.pop("images"), "it has no list 'images'"),
         (lambda file: file["images"].clear(), "has no images"),
+        (lambda file: file["images"].append(dict(file["images"][0])), "has two images with the id"),
         (lambda file: file["categories"].clear(), "has no categories"),
         (lambda file: file["annotations"][0].pop("bbox"), "in entry 0 of 'annotations', 'bbox' is missing"),
         (

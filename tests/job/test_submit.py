@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,8 +21,9 @@ from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import processes as local
 from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
-from elasticdl.job import launcher, podrun, podsubmit, submit
+from elasticdl.job import launcher, local_run, podrun, podsubmit, submit
 from elasticdl.job.podjob import PodJob
+from elasticdl.job.worker import WorkerProcess
 from elasticdl.spec.edge import build, from_arguments
 
 from .conftest import ELASTICDL, ROOT, orphans
@@ -235,3 +237,18 @@ def test_a_detached_job_is_looked_at_and_stopped_by_name(iris: Path, here: Path)
     assert summary is not None
     assert summary["status"] == "finished"
     assert orphans(str(here)) == []
+
+
+def test_a_local_member_that_comes_late_hears_that_the_job_has_failed(
+    monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    class Late(WorkerProcess):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            [master] = [thread for thread in threading.enumerate() if thread.name == "master"]
+            master.join()
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(local_run, "WorkerProcess", Late)
+    (here / "data.csv").write_text('a,b\n1,"2\n')
+    with pytest.raises(BadInput, match="is a quote never closed"):
+        elasticdl.train(**LEAST, framework="reference", distribution_strategy="Local")

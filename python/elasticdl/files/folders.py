@@ -52,8 +52,8 @@ def is_image(name: str) -> bool:
 
 
 def class_folders(origin: str) -> list[Path]:
-    """Return the directories in a directory, by name, if each stands for a class of images: no data lies beside them, and in the first ones
-    that have any file there are images. Empty otherwise. Raises OSError.
+    """Return the directories in a directory, by name, if each stands for a class of images: no data lies beside them, and in the first one
+    that has any file there are images. Empty otherwise. Raises OSError.
     """
     path = Path(origin)
     if not path.is_dir():
@@ -63,9 +63,9 @@ def class_folders(origin: str) -> list[Path]:
     if len(found) < len(inside):
         return []
     for folder in found:
-        names = [name for _, _, files in os.walk(folder) for name in islice(filter(is_data, files), 1)]
+        names = list(islice((name for _, _, files in os.walk(folder) for name in files if is_data(name)), _LOOKED_AT))
         if names:
-            return found if all(map(is_image, names[:1])) else []
+            return found if any(map(is_image, names)) else []  # what is none is refused by its name later
     return []
 
 

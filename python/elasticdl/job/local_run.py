@@ -119,9 +119,10 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
         except Exception as error:
             traceback.print_exc()
             end = launcher_failed(error)
-            made.add_done_callback(lambda worker: worker.result().fail(end.reason))
         else:
             end = JobEnded(code if code in STATUS_OF_CODE else 1, f"the master ended with code {code}")
+        # A member that was not connected yet has not heard of the end, and would wait for it for ever.
+        made.add_done_callback(lambda worker: worker.result().fail(end.reason))
         ending.set(end)
 
     master = threading.Thread(target=lead, name="master", daemon=True)

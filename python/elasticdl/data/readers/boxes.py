@@ -46,9 +46,10 @@ def coco(tree: Tree, path: str, params: ImageParams) -> ImageRows:
         numbered(ordered, params, file) if params.classes else {name: at for at, name in enumerate(ordered)}
     )
     numbers = {key: classes[name] for key, name in names.items()}
-    images = {
-        entry["id"]: entry for entry in _entries(content, "images", {"id": _ID, "file_name": (str,)}, file)
-    }
+    images: dict[Any, Mapping[str, Any]] = {}
+    for entry in _entries(content, "images", {"id": _ID, "file_name": (str,)}, file):
+        if images.setdefault(entry["id"], entry) is not entry:
+            raise BadData(f"{file} has two images with the id {entry['id']!r}; give each one of its own")
     if not images:
         raise BadData(f"{file} has no images")
     objects: dict[Any, list[Mapping[str, Any]]] = {key: [] for key in images}
@@ -73,7 +74,7 @@ def coco(tree: Tree, path: str, params: ImageParams) -> ImageRows:
                 _of_coco(one["bbox"]),
                 numbers[one["category_id"]],
                 one["bbox"],
-                f"annotation {one.get('id')} of {path.rpartition('/')[2]}",
+                f"annotation {one.get('id', '(without id)')} of {path.rpartition('/')[2]}",
             )
             for one in objects[key]
         ]

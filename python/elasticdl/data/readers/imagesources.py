@@ -143,7 +143,9 @@ def listed(tree: Tree, path: str, params: ImageParams) -> ImageRows:
         del pairs[0]
     if not pairs:
         raise BadData(f"{name} names no image; write lines such as cats/1.jpg,cat")
-    for line, image, _ in pairs:
+    for line, image, label in pairs:
+        if not label:
+            raise BadData(f"line {line} of {name} has no label; write lines such as cats/1.jpg,cat")
         if not folders.is_image(image):
             raise BadData(
                 f"line {line} of {name} has no path of an image ({', '.join(folders.IMAGE_SUFFIXES)}) in its first field: {image!r}"

@@ -181,9 +181,10 @@ def _classes(tree: RemoteTree) -> tuple[str, ...]:
 
 
 def _first_file(tree: RemoteTree, folder: str) -> str:
-    """Return the name of the first file of data in a directory or below; empty if there is none."""
+    """Return the name of the first file of data in a directory or below, an image if there is one; empty if there is no file."""
     inside = [entry for entry in tree.entries(folder) or () if folders.is_data(entry.name)]
-    here = next((entry.name for entry in inside if not entry.folder), "")
+    files = [entry.name for entry in inside if not entry.folder]
+    here = next(filter(folders.is_image, files), "") or next(iter(files), "")
     return here or next(
         filter(None, (_first_file(tree, f"{folder}/{entry.name}") for entry in inside if entry.folder)), ""
     )
