@@ -91,7 +91,9 @@ class Snapshots:
 
     def in_view(self) -> tuple[Snapshots, Sequence[Announce]]:
         """D6: return what holds when a view begins, and what people hear: what the one before has not saved is given up."""
-        said = [self._unsaved(cut, "the group has changed meanwhile; the next one follows") for cut in self.parts]
+        said = [
+            self._unsaved(cut, "the group has changed meanwhile; the next one follows") for cut in self.parts
+        ]
         return replace(self, parts={}, writing=None, written=None, spoilt=frozenset()), said
 
     def awaited(self, now: float) -> Snapshots:
