@@ -257,7 +257,7 @@ def test_a_running_job(run: Run, running: tuple[JobPlace, list[ServerEvent]]) ->
     assert code == 0
     assert out == (
         "up: training (2 workers)\n"
-        "epoch 2/4, step 17, loss 0.1234, 513 records/s, 1 of 2 workers, 1:15 left\n"
+        "epoch 2/4, step 17, loss 0.1234, 513 records/s, 1 of 2 workers, 1:15 min left\n"
         "43% done\n"
         "  worker-0-1     training  pid 123\n"
         "  worker-1-2     joining\n"

@@ -88,9 +88,8 @@ def test_status_line() -> None:
     bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0, records=0)
     assert status_line(bare) == "epoch 1, step 0, 1 of 2 workers"
     assert status_line(status(9, epoch=3)).startswith("epoch 3/3,")
-    assert status_line(status(0, None)).startswith(
-        "640 records, 1,234 records/s"
-    )  # it evaluates, or predicts
+    predicts = status_line(status(0, None))
+    assert predicts.startswith("640 records, 1,234 records/s")
     assert "loss 0.0000" in status_line(status(1, -0.0))
 
 

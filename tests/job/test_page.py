@@ -24,6 +24,7 @@ from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.errors import BadSetting
 from elasticdl.job import page as pages
 from elasticdl.master.reporting.statusstore import FileStatusStore
+from elasticdl.spec.edge import build, from_arguments
 from tests.page.conftest import browser
 from tests.page.test_eventfiles import scalars
 
@@ -242,6 +243,22 @@ def test_the_address_is_printed_and_a_job_that_has_ended_is_served_by_the_comman
     finally:
         command_process.send_signal(signal.SIGINT)
         assert command_process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("summary", "done"),
+    [
+        ({"status": "finished", "steps": 9, "epochs": 3}, 1.0),
+        ({"status": "finished", "steps": 9, "epochs": 2}, None),  # it was stopped
+        ({"status": "finished", "records_predicted": 9}, 1.0),
+        ({"status": "failed", "steps": 9, "epochs": 3}, None),
+    ],
+)
+def test_a_job_that_has_ended_is_done_if_all_of_its_data_is(
+    summary: dict[str, Any], done: float | None
+) -> None:
+    spec = build(from_arguments({"model_def": "a.b", "training_data": "c", "num_epochs": 3}))
+    assert pages.status_at_the_end("job", spec, summary).done == done
 
 
 def test_a_port_in_use_is_refused_before_anything_is_made(begin: Start, tmp_path: Path) -> None:

@@ -138,6 +138,5 @@ def test_a_master_that_has_not_heard_of_all_yet_ends_no_curve() -> None:
         made.status(replace(status(4), workers=status(4).workers[:workers]))
     series = made.series_json()["series"]
     assert [value for _, _, value in series["workers"]] == [1, 1]
-    assert (
-        len(series["records_per_second"]) == 2
-    )  # what was done without a master is not the rate of a moment
+    # What was done without a master is not the rate of a moment.
+    assert len(series["records_per_second"]) == 2

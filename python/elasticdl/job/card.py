@@ -35,7 +35,8 @@ def card(status: JobStatus, recording: Recording, lines: Sequence[str] = ()) -> 
     if status.done is not None:
         share = 100 * min(1.0, max(0.0, status.done))
         parts.append(
-            f"<div role='progressbar' aria-valuenow='{share:.0f}' style='background:rgba(128,128,128,.25);height:6px;margin:4px 0'>"
+            f"<div role='progressbar' aria-label='done' aria-valuenow='{share:.0f}' "
+            "style='background:rgba(128,128,128,.25);height:6px;margin:4px 0'>"
             f"<div style='background:{colour};height:6px;width:{share:.1f}%'></div></div>"
         )
     parts.append(f"<div>{escape(status_line(status))}</div>")
