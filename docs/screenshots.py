@@ -6,6 +6,7 @@ Run it by hand (`python -m docs.screenshots`) when the page looks different; `ma
 from __future__ import annotations
 
 import base64
+import io
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from PIL import Image
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from sklearn.datasets import load_digits
@@ -111,7 +113,13 @@ def take(browser: Chrome, width: int, height: int, scheme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     time.sleep(3)  # the page draws for this width
     picture = browser.execute_cdp_cmd("Page.captureScreenshot", {})
-    (GUIDES / f"watching-{width}.png").write_bytes(base64.b64decode(picture["data"]))
+    # A page has few colours; this way of choosing them keeps those of small spots, too.
+    image = (
+        Image.open(io.BytesIO(base64.b64decode(picture["data"])))
+        .convert("RGB")
+        .quantize(256, Image.Quantize.FASTOCTREE)
+    )
+    image.save(GUIDES / f"watching-{width}.png", optimize=True)
 
 
 def main() -> None:
