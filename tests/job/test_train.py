@@ -168,7 +168,7 @@ def test_training_ends_once_in_every_worker(start: Start, iris: Path, tmp_path: 
         model_zoo=ZOO,
         model_def="ending.custom_model",
         training_data=iris / "train",
-        num_workers=3,
+        num_workers=2,
         num_epochs=2,
         minibatch_size=8,
         environment={"ENDINGS": str(tmp_path)},

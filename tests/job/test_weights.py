@@ -164,6 +164,6 @@ def test_keras_predicts_with_a_checkpoint_as_with_the_file(
         "file": {"trained_model": tmp_path / "norm.keras"},
         "checkpoint": {"checkpoint_dir_for_init": saved},
     }.items():
-        settings = {"prediction_data": iris / "heldout", "output": tmp_path / name, **of}
+        settings = {"prediction_data": iris / "heldout", "output": tmp_path / name, "num_workers": 1, **of}
         flowers(command="predict", **model, **settings).wait().succeeded()
     assert sums(tmp_path / "checkpoint") == sums(tmp_path / "file")
