@@ -111,7 +111,9 @@ def test_images_without_labels(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_in_a_class(pets: Path, tmp_path: Path) -> None:
-    path = put(pets / "cat" / "LICENSE.txt", "x")  # before the first image of the first class, where names are sorted
+    path = put(
+        pets / "cat" / "LICENSE.txt", "x"
+    )  # before the first image of the first class, where names are sorted
     with pytest.raises(
         BadData, match=f"{path} is in the directory of a class and is no file with the name of an image"
     ):

@@ -258,7 +258,10 @@ def test_refused_settings_say_why(name: str) -> None:
         ),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"ps_replicas": 2}, "--ps_replicas: is for parameter servers, of which there are none"),
-        ({"embedding_admission": 2}, "--embedding_admission: is for parameter servers, of which there are none"),
+        (
+            {"embedding_admission": 2},
+            "--embedding_admission: is for parameter servers, of which there are none",
+        ),
         ({"embedding_expiry": -1}, "embedding_expiry"),
         (
             {"keep_checkpoint_max": 1},

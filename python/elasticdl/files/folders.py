@@ -63,7 +63,9 @@ def class_folders(origin: str) -> list[Path]:
     if len(found) < len(inside):
         return []
     for folder in found:
-        names = list(islice((name for _, _, files in os.walk(folder) for name in files if is_data(name)), _LOOKED_AT))
+        names = list(
+            islice((name for _, _, files in os.walk(folder) for name in files if is_data(name)), _LOOKED_AT)
+        )
         if names:
             return found if any(map(is_image, names)) else []  # what is none is refused by its name later
     return []

@@ -91,7 +91,9 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         if symbol in files[path]:
             _check_call(path, symbol, files[path][symbol], call)
         elif _STAR not in files[path] and required:
-            near = nearest(symbol, (name for name, is_ in files[path].items() if not isinstance(is_, ast.Import)))
+            near = nearest(
+                symbol, (name for name, is_ in files[path].items() if not isinstance(is_, ast.Import))
+            )
             raise BadModel(f"{path}: does not define {symbol!r} (--{setting}){near}; expected {call.shown}")
         else:
             continue
