@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -393,6 +394,25 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(here: Path) -> None
     assert "can't be written: no file can be made in /proc" in paths_refusal(output="/proc/model.keras")
     (here / "file").touch()
     assert "can't be written" in paths_refusal(summary="file/summary.json")
+
+
+def test_a_directory_that_is_there_need_not_lie_in_one_that_can_be_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the place where a volume of its own is mounted in a pod; a result replaces what has its name."""
+    probed: list[Path] = []
+    probe = tempfile.TemporaryFile
+
+    def record(dir: Path) -> IO[bytes]:
+        probed.append(dir)
+        return probe(dir=dir)
+
+    monkeypatch.setattr("elasticdl.spec.edge.tempfile.TemporaryFile", record)
+    (here / "kept").mkdir()
+    (here / "old").mkdir()
+    check_paths(job(checkpoint_dir="kept", audit="new/audit"), custom_reader=False, directory=False)
+    check_paths(job(output="old", output_format="saved_model"), custom_reader=False, directory=True)
+    assert probed == [here, here / "kept", here]
 
 
 def test_a_custom_reader_knows_what_data_is(here: Path) -> None:

@@ -1,7 +1,8 @@
 """The entry point of a master process.
 
 Its order is that of the way to the first step: workers, which take seconds to import a framework, are launched before anything that only
-the master needs is imported. After a restart the launcher's history comes first, so that no worker is started twice.
+the master needs is imported. Only the volumes of a job in pods, which nobody could look at before, are looked at first. After a restart the
+launcher's history comes first, so that no worker is started twice.
 """
 
 from __future__ import annotations

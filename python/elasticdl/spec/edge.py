@@ -189,7 +189,7 @@ def _check_written(spec: JobSpec, *, directory: bool) -> None:
         check_output(spec.output, directory=directory)
     for name in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
         if getattr(spec, name):
-            _check_target(name, Path(getattr(spec, name)), directory=True)
+            _check_target(name, Path(getattr(spec, name)), directory=True, beside=False)
     if spec.tensorboard_log_dir:
         _check_tensorboard(spec)
 
@@ -399,13 +399,16 @@ def check_apart(spec: JobSpec, flags: Iterable[str], whole: Callable[[str], str]
                 )
 
 
-def _check_target(name: str, target: Path, *, directory: bool) -> None:
-    """Check that `target` can be written by writing beside it: permission bits say too little (read-only mounts, quotas)."""
+def _check_target(name: str, target: Path, *, directory: bool, beside: bool = True) -> None:
+    """Check that `target` can be written by writing there: permission bits say too little (read-only mounts, quotas).
+
+    What is written `beside` it first needs the directory above, which for a volume of its own nobody may write to.
+    """
     if target.is_dir() and not directory:
         raise BadSetting(f"--{name}: {str(target)!r} is a directory; name a file in it")
     if target.exists() and not target.is_dir() and directory:
         raise BadSetting(f"--{name}: {str(target)!r} is a file; name a directory")
-    folder = target.absolute().parent
+    folder = target.absolute().parent if beside else target.absolute()
     while not folder.exists():
         folder = folder.parent
     try:
