@@ -269,9 +269,7 @@ def test_callbacks_that_ask_for_the_end_end_the_job_at_their_barrier() -> None:
     rig = following(FIRST, SECOND)
     rig.say(FIRST, BarrierPassed(state(6), "Patience asked for the end of training after step 6"))
     rig.say(SECOND, BarrierPassed(state(6), "Patience asked for the end of training after step 6"))
-    assert [one.reason for one in rig.journal if isinstance(one, StoppingRecord)] == [
-        "Patience asked for the end of training after step 6"
-    ]
+    assert not any(isinstance(one, StoppingRecord) for one in rig.journal)  # every worker repeats it
     assert train(rig, FIRST, SECOND) == []
     assert [one.steps for one in rig.heard(FIRST, WriteResult)] == [6]
 

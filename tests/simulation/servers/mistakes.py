@@ -15,7 +15,7 @@ from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
-from elasticdl.master.core.done import TaskNumber
+from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import Out
 from elasticdl.master.core.records import CutRecord, Journal, Record
@@ -283,12 +283,23 @@ class LeasesUnheard(World):
         return replace(super().new_master(), work=self.Hasty())
 
 
-class StopNotJournalled(World):
-    """A master does not journal that callbacks want the end, and goes on (against rule B5)."""
+class EndIgnored(World):
+    """A master goes on although callbacks want the end (against rule B5)."""
 
     class master_class(PsMaster):
-        def _note_passed(self, state: StateId, stop: str) -> Any:
-            return super()._note_passed(state, "")
+        def _note_passed(self, state: StateId, stop: str, out: Any) -> Any:
+            return super()._note_passed(state, "", out)
+
+
+class EndKept(World):
+    """A roll-back does not forget that callbacks wanted the end (against rule B5)."""
+
+    class Keeping(Work):
+        def rolled_back(self, position: Done, journal: Journal) -> Work:
+            return replace(super().rolled_back(position, journal), ended_by=self.ended_by)
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), work=self.Keeping())
 
 
 class BestCutLate(World):
@@ -401,7 +412,8 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (PassedIsSaidOnce, 108, "does not end"),
     (PassedIsNotSaidAgain, 1470, "does not end"),
     (LeasesUnheard, 37, "callbacks end the job"),
-    (StopNotJournalled, 15, "callbacks end the job"),
+    (EndIgnored, 15, "callbacks end the job"),
+    (EndKept, 300, "the job has ended"),
     (BestCutLate, 30, "the best snapshot"),
     (AnyIsBest, 15, "the best snapshot|kept as the best"),
     (BestNotCut, 86, "has no snapshot"),

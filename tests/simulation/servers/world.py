@@ -16,7 +16,7 @@ from typing import Any
 from elasticdl.control.protocol.psmessages import Unreached
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
-from elasticdl.master.core.records import EvaluatedRecord, Record, StoppingRecord
+from elasticdl.master.core.records import EvaluatedRecord, Record
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.settings import Settings
@@ -404,7 +404,7 @@ class World:
                 self._end(master, status, reason)
 
     def _append(self, master: MasterProcess, number: int, record: Record) -> None:
-        if isinstance(record, EvaluatedRecord | StoppingRecord):
+        if isinstance(record, EvaluatedRecord):
             if self.hits("record_master"):
                 self.start_master()
             if self.hits("record"):

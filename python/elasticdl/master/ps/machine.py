@@ -137,6 +137,8 @@ class PsMaster(MasterCore):
         """Return why there was nothing more to train."""
         if self.journal.stopping is not None:
             return self.journal.stopping
+        if self.work.ended_by:
+            return self.work.ended_by
         if self.work.order is not None and self.work.order.is_cut():
             return f"max_step {self.work.steps} is reached"
         return "all data was trained"
@@ -304,7 +306,7 @@ class PsMaster(MasterCore):
             case Evaluated():
                 return replace(self, evaluations=self.evaluations.evaluated(link.member, message))
             case BarrierPassed(state, stop):
-                return self._note_passed(state, stop)
+                return self._note_passed(state, stop, out)
             case TaskDone():
                 return self._take_done(now, connection, link, message, out)
             case Unreached(servers):
@@ -451,7 +453,7 @@ class PsMaster(MasterCore):
         evaluations = evaluations.dealt(now, (members[seen.name] for seen in idle))
         return self if evaluations is self.evaluations else replace(self, evaluations=evaluations)
 
-    def _note_passed(self, state: StateId, stop: str) -> Self:
+    def _note_passed(self, state: StateId, stop: str, out: Out) -> Self:
         """B5: callbacks are equal in all workers, so what one says of the last barrier is what all do."""
         if self.work.follows and len(self.journal.evaluated) >= MOST_BARRIERS:
             # Those before would be forgotten, and a worker that joins has to pass all; an endless job comes to this.
@@ -461,11 +463,15 @@ class PsMaster(MasterCore):
             )
         if not stop:
             work = self.work.barrier_passed(self.journal, state)
-            return self if work is self.work else replace(self, work=work)
-        last = self.journal.last_barrier
-        if last is None or last.state != state or self.work.passed == state:
+        else:
+            work = self.work.ended(self.journal, state, stop)
+        if work is self.work:
             return self
-        return replace(self, requests=self.requests.with_wish(stop))
+        if work.ended_by:
+            out.append(
+                Announce(EventKind.STOPPING, "", 0, self.steps_done, f"the job ends at this step: {stop}")
+            )
+        return replace(self, work=work)
 
     def _may_lease(self, now: float) -> bool:
         is_going_on = self.journal.stopping is None and not self.ends

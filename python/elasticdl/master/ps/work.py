@@ -34,6 +34,7 @@ class Work:
         loss: the last known.
         follows: callbacks follow epochs or evaluations, as workers say: no task beyond a barrier is leased before they have passed it (B5).
         passed: the last barrier that some worker's callbacks have passed without asking for the end.
+        ended_by: why callbacks have asked for the end at the last barrier, as some worker says; empty if none has.
     """
 
     order: TaskOrder | None = None
@@ -44,6 +45,7 @@ class Work:
     loss: float | None = None
     follows: bool = False
     passed: StateId | None = None
+    ended_by: str = ""
 
     def from_journal(
         self, order: TaskOrder, journal: Journal, *, in_waves: bool, is_later_life: bool
@@ -66,7 +68,7 @@ class Work:
         """Return what holds after a roll-back to a snapshot, which the journal says (R24)."""
         assert self.order is not None, "a job that was placed has data"
         # What is trained once more is trained as callbacks are then, which begin anew (B5).
-        work = replace(self, reported=Reported(), passed=None)
+        work = replace(self, reported=Reported(), passed=None, ended_by="")
         return work._at(self.order, self.leases.rolled_back(position, work._until(self.order, journal)))
 
     def evaluated(self, journal: Journal) -> Work:
@@ -94,10 +96,19 @@ class Work:
 
     def barrier_passed(self, journal: Journal, state: StateId) -> Work:
         """Return what holds when callbacks have passed a barrier without asking for the end: tasks beyond it are leased (B5)."""
+        return replace(self, passed=state).evaluated(journal) if self._is_news(journal, state) else self
+
+    def ended(self, journal: Journal, state: StateId, reason: str) -> Work:
+        """Return what holds when callbacks have asked for the end at a barrier: no task beyond it is leased.
+
+        No record says so, because every worker repeats it, and a roll-back forgets it with the barrier.
+        """
+        return replace(self, ended_by=reason) if self._is_news(journal, state) and not self.ended_by else self
+
+    def _is_news(self, journal: Journal, state: StateId) -> bool:
+        """Tell whether a word is of the last barrier, and the first one that lets tasks beyond it be leased or not."""
         last = journal.last_barrier
-        if last is None or last.state != state or self.passed == state:
-            return self
-        return replace(self, passed=state).evaluated(journal)
+        return last is not None and last.state == state and self.passed != state
 
     def _until(self, order: TaskOrder, journal: Journal) -> TaskNumber | None:
         """Return the barrier beyond which no task is leased (B1, B5), None if there is none."""
@@ -173,6 +184,8 @@ class Work:
 
     def dealt(self, workers: Sequence[str], *, holds_back: bool) -> Work:
         """Return what holds when each of those at work has as many tasks as it may; `holds_back`: no wave is begun."""
+        if self.ended_by:
+            return self
         leases = self.leases.dealt(workers, self.reported.tasks, holds_back=holds_back)
         return self if leases is self.leases else replace(self, leases=leases)
 
@@ -195,15 +208,22 @@ class Work:
         leases = self.leases
         if self.order is None or not journal.entries:
             return False
-        if leases.is_over and (leases.until is None or journal.stopping is not None):
+        is_early = journal.stopping is not None or bool(self.ended_by)
+        if leases.is_over and (leases.until is None or is_early):
             return True
         # What is reported is journalled first: the result says how many steps it is of.
-        return journal.stopping is not None and not leases.held and not self.reported.tasks
+        return is_early and not leases.held and not self.reported.tasks
 
     def at_barrier(self, journal: Journal) -> StateId | None:
         """Return the state that is to be evaluated now: all that is leased is done (B1), so every push is settled (R25); None: none is."""
         leases = self.leases
-        if self.order is None or not journal.entries or leases.until is None or leases.low != leases.until:
+        if (
+            self.order is None
+            or not journal.entries
+            or leases.until is None
+            or leases.low != leases.until
+            or self.ended_by
+        ):
             return None
         if journal.last_barrier is not None and journal.last_barrier.task == leases.until:
             return None  # it is evaluated, and callbacks have not passed it yet (B5)
