@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit.stamps import _hash
@@ -77,7 +77,7 @@ class Oracle:
             at += 8 + (40 if what == MOVED else 0)
             if what in (SETTLED, CLOSED):
                 self.acknowledged[slot].add(column)
-                self._check_acknowledged(slot)
+                self._check_acknowledged(slot, self._replicas(slot))
 
     def tells(self, master: Any, message: Any) -> None:
         """`low` passes no task that is not done."""
@@ -259,8 +259,8 @@ class Oracle:
         """Tell whether a slot has a chunk once, or keeps it for its step, which only its stamps tell."""
         return counts == {1.0} or (self.world.plan.grads_to_wait > 0 and counts == {0.0})
 
-    def _check_acknowledged(self, slot: int) -> None:
-        for number, counts in self._replicas(slot):
+    def _check_acknowledged(self, slot: int, replicas: Sequence[tuple[int, dict[int, set[float]]]]) -> None:
+        for number, counts in replicas:
             for column in self.acknowledged[slot]:
                 if column in counts and not self._is_there(counts[column]):
                     raise Violation(
@@ -283,13 +283,14 @@ class Oracle:
                 for column, counts in (self._counts(number, slot, None) or {}).items():
                     if max(counts) > 1.0:
                         raise Violation(f"server {number} has chunk {column} in slot {slot} {counts} times")
-            for number, counts in self._replicas(slot):
+            replicas = self._replicas(slot)
+            for number, counts in replicas:
                 for column in columns & counts.keys():
                     if not self._is_there(counts[column]):
                         raise Violation(
                             f"chunk {column} is of a task that is done, and slot {slot} of server {number} has it {counts[column]} times"
                         )
-            self._check_acknowledged(slot)
+            self._check_acknowledged(slot, replicas)
 
     # ------------------------------------------------------------------ the end
 
