@@ -174,9 +174,10 @@ def check_output_name(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:
     directory = next((one for one in framework.formats if not one.suffix), None)
     if form.suffix:
         instead = f", or use --output_format={directory.name} for a directory" if directory else ""
+        named = output.rstrip("/") if Path(output).name not in ("", "..") else f"{output.rstrip('/')}/model"
         raise BadSetting(
             f"--output: the name of a file in the format {form.name} ends in {form.suffix}, received {output!r}; write "
-            f"--output={output.rstrip('/')}{form.suffix}{instead}"
+            f"--output={named}{form.suffix}{instead}"
         )
     for one in framework.formats:
         if one.suffix and output.endswith(one.suffix):

@@ -106,7 +106,7 @@ def _row(folder: Path) -> tuple[str, str, str, str, str]:
         manifest = checkpoints.read_any(folder)
         position = _position(manifest)
     except BadData as error:
-        return folder.name, "", "", "", f"damaged: {error}"
+        return folder.name, "", "", "", f"can't be used: {error}"
     size = _size(checkpoints.size_of(manifest))
     best = ", the best when it was written" if manifest.is_best else ""
     return folder.name, _time(manifest), position, size, f"all files are there{best}"

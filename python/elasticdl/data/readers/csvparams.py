@@ -39,18 +39,20 @@ def csv_params(params: Mapping[str, Any]) -> CSVParams:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise BadSetting(f"the CSV reader's parameters are header and delimiter; got {name}{hint}")
+            raise BadSetting(
+                f"--data_reader_params: the CSV reader's parameters are header and delimiter; got {name}{hint}"
+            )
     headers: dict[Any, bool | None] = {True: True, False: False, "true": True, "false": False, "auto": None}
     header = params.get("header", "auto")
     header = header.lower() if isinstance(header, str) else header
     if not isinstance(header, bool | str) or header not in headers:
-        raise BadSetting(f"data_reader_params: header is true, false or auto; got {params['header']!r}")
+        raise BadSetting(f"--data_reader_params: header is true, false or auto; got {params['header']!r}")
     delimiter = params.get("delimiter")
     if delimiter == "\\t":
         delimiter = "\t"
     if delimiter is not None and not _is_delimiter(delimiter):
         raise BadSetting(
-            f"data_reader_params: delimiter is one ASCII character such as ; or \\t; got {delimiter!r}"
+            f"--data_reader_params: delimiter is one ASCII character such as ; or \\t; got {delimiter!r}"
         )
     return CSVParams(headers[header], delimiter)
 

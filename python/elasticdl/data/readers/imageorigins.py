@@ -67,16 +67,16 @@ def image_params(params: Mapping[str, Any]) -> ImageParams:
     for name in params:
         if name not in known:
             raise BadSetting(
-                f"data_reader_params: images have the parameters annotations and classes; got {name}"
+                f"--data_reader_params: images have the parameters annotations and classes; got {name}"
             )
     annotations = params.get("annotations", "")
     if not isinstance(annotations, str):
-        raise BadSetting(f"data_reader_params: annotations is a path; got {annotations!r}")
+        raise BadSetting(f"--data_reader_params: annotations is a path; got {annotations!r}")
     classes = params.get("classes", ())
     if not isinstance(classes, list | tuple) or not all(isinstance(name, str) for name in classes):
-        raise BadSetting(f"data_reader_params: classes is a list of names; got {classes!r}")
+        raise BadSetting(f"--data_reader_params: classes is a list of names; got {classes!r}")
     if len(set(classes)) < len(classes):
-        raise BadSetting(f"data_reader_params: classes names one twice; got {classes!r}")
+        raise BadSetting(f"--data_reader_params: classes names one twice; got {classes!r}")
     return ImageParams(annotations, tuple(classes))
 
 
@@ -112,7 +112,7 @@ def _voc(voc: Path, names: str = "") -> ImageOrigin:
 def _annotated(origin: str, root: Path, annotations: str) -> ImageOrigin:
     if not root.is_dir():
         raise BadSetting(
-            f"data_reader_params: annotations belong to the images of a directory; {origin} is none, so give the directory of the images"
+            f"--data_reader_params: annotations belong to the images of a directory; {origin} is none, so give the directory of the images"
         )
     path = root / annotations.replace("{name}", root.name)
     is_file = None if not path.exists() else path.is_file()

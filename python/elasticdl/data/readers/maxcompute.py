@@ -36,7 +36,7 @@ def _table_of(origin: str, params: Mapping[str, Any]) -> _Table:
     for name in params:
         if name not in known:
             raise BadSetting(
-                f"data_reader_params: a table of MaxCompute has the parameters partition and columns; got {name}"
+                f"--data_reader_params: a table of MaxCompute has the parameters partition and columns; got {name}"
             )
     project, _, name = origin.partition("://")[2].partition("/")
     if not project or not name or "/" in name:
@@ -45,9 +45,11 @@ def _table_of(origin: str, params: Mapping[str, Any]) -> _Table:
         )
     partition, columns = params.get("partition"), params.get("columns", ())
     if partition is not None and not isinstance(partition, str):
-        raise BadSetting(f"data_reader_params: partition is a text such as 'ds=20240101'; got {partition!r}")
+        raise BadSetting(
+            f"--data_reader_params: partition is a text such as 'ds=20240101'; got {partition!r}"
+        )
     if not isinstance(columns, list | tuple) or not all(isinstance(one, str) for one in columns):
-        raise BadSetting(f"data_reader_params: columns is a list of names; got {columns!r}")
+        raise BadSetting(f"--data_reader_params: columns is a list of names; got {columns!r}")
     return _Table(project, name, partition, tuple(columns))
 
 
@@ -137,7 +139,7 @@ class MaxComputeReader:
         for name in self._of.columns:
             if name not in there:
                 raise BadSetting(
-                    f"data_reader_params: {self._name} has no column {name!r}; it has {', '.join(there)}"
+                    f"--data_reader_params: {self._name} has no column {name!r}; it has {', '.join(there)}"
                 )
         return table
 

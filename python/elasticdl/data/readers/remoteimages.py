@@ -135,7 +135,7 @@ def remote_image_origin(
     if "annotations" in params:
         if not is_folder:
             raise BadSetting(
-                f"data_reader_params: annotations belong to the images of a directory; {origin} is none, so give the directory of the "
+                f"--data_reader_params: annotations belong to the images of a directory; {origin} is none, so give the directory of the "
                 "images"
             )
         given = image_params(params).annotations

@@ -53,18 +53,18 @@ def table_params(params: Mapping[str, Any]) -> TableParams:
     for name in params:
         if name not in known:
             raise BadSetting(
-                f"data_reader_params: a table has the parameters rows and columns; got {name}{_hint(name, known)}"
+                f"--data_reader_params: a table has the parameters rows and columns; got {name}{_hint(name, known)}"
             )
     rows = params.get("rows", Rows.COLUMNS.value)
     if rows not in list(Rows):
-        raise BadSetting(f"data_reader_params: rows is columns or strings; got {rows!r}")
+        raise BadSetting(f"--data_reader_params: rows is columns or strings; got {rows!r}")
     columns = params.get("columns", ())
     if isinstance(columns, str):
         columns = (columns,)
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
-        raise BadSetting(f"data_reader_params: columns is a list of names; got {columns!r}")
+        raise BadSetting(f"--data_reader_params: columns is a list of names; got {columns!r}")
     if len(set(columns)) < len(columns):
-        raise BadSetting(f"data_reader_params: columns names one twice; got {columns!r}")
+        raise BadSetting(f"--data_reader_params: columns names one twice; got {columns!r}")
     return TableParams(Rows(rows), tuple(columns))
 
 
@@ -165,7 +165,7 @@ def _chosen(schema: pa.Schema, params: TableParams, path: str) -> pa.Schema:
     for name in params.columns:
         if name not in names:
             raise BadSetting(
-                f"data_reader_params: {path} has no column {name!r}{_hint(name, names)}; it has {', '.join(names)}"
+                f"--data_reader_params: {path} has no column {name!r}{_hint(name, names)}; it has {', '.join(names)}"
             )
     return pa.schema([schema.field(name) for name in params.columns or names])
 
