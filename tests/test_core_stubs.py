@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import elasticdl
 from elasticdl import _core
 
@@ -65,4 +67,8 @@ def test_classes() -> None:
                 assert parameters_of(definition) == parameters_in_binary(getattr(binary, member)), (
                     f"{name}.{member}"
                 )
-        assert parameters_of(members["__init__"]) == parameters_in_binary(binary), name
+        if "__init__" in members:
+            assert parameters_of(members["__init__"]) == parameters_in_binary(binary), name
+        else:
+            with pytest.raises(TypeError, match="No constructor|cannot create"):
+                binary()
