@@ -70,5 +70,5 @@ def test_classes() -> None:
         if "__init__" in members:
             assert parameters_of(members["__init__"]) == parameters_in_binary(binary), name
         else:
-            with pytest.raises(TypeError, match="No constructor|cannot create"):
+            with pytest.raises(TypeError, match=r"No constructor|cannot create"):
                 binary()
