@@ -24,6 +24,10 @@ def test_no_schedule_breaks_a_promise(batch: int) -> None:
             pytest.fail(f"{violation}; replay: python -m tests.simulation --seed {seed} --trace")
 
 
+def test_a_master_whose_worker_has_gone_to_another_one_is_replaced_although_all_leave() -> None:
+    schedules.run(41663)
+
+
 def test_a_schedule_replays_event_by_event() -> None:
     first: list[str] = []
     second: list[str] = []

@@ -105,6 +105,11 @@ class Liveness:
             seen is not None and view is not None and seen.report.draining and self.has_sealed(member, view)
         )
 
+    def is_connected(self, member: MemberId) -> bool:
+        """Tell whether a member's control stream ends here."""
+        seen = self.seen.get(member)
+        return seen is not None and seen.connection is not None
+
     def has_registered_since(self, connection: int, member: MemberId) -> bool:
         """Tell whether a member has registered on a later connection: what still comes on this one was said before."""
         seen = self.seen.get(member)

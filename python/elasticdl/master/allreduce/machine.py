@@ -258,7 +258,11 @@ class AllReduceMaster(MasterCore):
         return ViewRecord(following, tuple(left_out))
 
     def _waits(self) -> bool:
-        return bool(self.missing)
+        view = self.view
+        # Who is not connected here may be with another one, and the others wait for it; if all of them leave, no view follows.
+        return bool(self.missing) or (
+            view is not None and not all(self.liveness.is_connected(peer.id) for peer in view.members)
+        )
 
     def _contradiction(self, journal: Journal) -> str | None:
         if journal.view is None:
