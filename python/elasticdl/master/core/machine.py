@@ -34,6 +34,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.ledger import check_shards
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
 from elasticdl.master.core import claims
@@ -495,6 +496,7 @@ class MasterCore:
         if self.journal.shards is not None or self.found is not None:
             return self
         try:
+            check_shards(found.validation)  # a job that evaluates nothing has no plan of it
             self.settings.plan(found.shards, found.validation)
         except BadInput as error:
             return replace(self, give_up=self.give_up or GiveUp(str(error), "bad-input"))
