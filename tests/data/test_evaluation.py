@@ -42,6 +42,13 @@ def test_there_are_so_many_tasks_at_most() -> None:
     assert MOST_TASKS // 2 < plan.num_tasks <= MOST_TASKS
 
 
+@pytest.mark.parametrize(
+    ("records", "tasks"), [(7, 7), (64, 32), (128, 32), (256, 32), (2048, 256), (100_000, 1021)]
+)
+def test_tasks_are_of_several_minibatches_where_there_are_many(records: int, tasks: int) -> None:
+    assert EvaluationPlan([Shard("v", 0, records)], 1).num_tasks == tasks
+
+
 @pytest.mark.parametrize("task", [-1, 3])
 def test_a_task_that_there_is_not_is_refused(task: int) -> None:
     plan = EvaluationPlan([Shard("a", 0, 9)], 4, 1, False)

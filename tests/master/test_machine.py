@@ -631,7 +631,9 @@ def test_a_view_is_not_replaced_while_all_its_members_are_only_suspected() -> No
     control = group("a", "b")
     control.give(ConnectionLost(ord("a")), ConnectionLost(ord("b")))
     control.wait(60.0)
-    assert control.wait(60.0) == [Check(4)]  # the master may be the one that is cut off, and looks whether it is
+    assert control.wait(60.0) == [
+        Check(4)
+    ]  # the master may be the one that is cut off, and looks whether it is
     control.join("c", "d")
     assert control.members == ["a", "b"]
     control.wait(5.0)

@@ -72,7 +72,7 @@ def test_the_sums_of_a_task_begin_once_and_are_its_result_with_the_last_minibatc
 def test_metrics_that_keep_too_much_for_all_parts_are_refused_at_the_start() -> None:
     plan = EvaluationPlan([Shard("v", 0, 4096)], 1, 1, False)
     evaluator: Any = Sums(MOST_BYTES // 8 // plan.num_tasks + 1)
-    with pytest.raises(BadModel, match=r"for each of 1,024 parts .* 64 MiB for all; use fewer thresholds"):
+    with pytest.raises(BadModel, match=r"for each of 512 parts .* 64 MiB for all; use fewer thresholds"):
         prepared(evaluator, reader(), plan)
 
 
