@@ -44,7 +44,7 @@ NAME = "manifest.json"
 
 _EPOCHS = 1 << 22
 """More than any job has; some counts are kept for each."""
-_WORD = (1 << 64) - 1
+_WORD, _CRC = (1 << 64) - 1, (1 << 32) - 1
 """Of the core."""
 _YEAR_9999 = 253_402_300_799
 """In seconds since the Unix epoch; the calendar of most programs ends there."""
@@ -280,7 +280,9 @@ def _section(folder: Path, body: object) -> tuple[Path, SlotSection]:
     path = file_beside(folder, file)
     if len(reading.text(proof)) != 32 or proof.strip("0123456789abcdef"):
         raise ValueError(f"expected a sum of 32 hexadecimal digits, received {proof[:40]!r}")
-    return path, SlotSection._make((*(integer(one, most=_WORD) for one in numbers), proof))
+    section = SlotSection._make((*(integer(one, most=_WORD) for one in numbers), proof))
+    integer(section.crc, most=_CRC)
+    return path, section
 
 
 def file_beside(folder: Path, value: object) -> Path:

@@ -6,6 +6,7 @@ asks the master: the process that watches the job gives what it sees.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -51,7 +52,9 @@ _LONGEST_SILENCE = 60.0
 
 
 def clock(seconds: float) -> str:
-    """Return a duration for people: `4.2 s`, `3:05 min`, `2:03:05 h`."""
+    """Return a duration for people: `4.2 s`, `3:05 min`, `2:03:05 h`; `? s` for what is none."""
+    if not math.isfinite(seconds):
+        return "? s"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
