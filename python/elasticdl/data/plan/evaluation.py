@@ -10,10 +10,9 @@ from elasticdl.errors import BadData
 
 MOST_TASKS = 1024
 """Of one evaluation: enough for as many workers, and what a master keeps is bounded."""
-_COARSEST, _FINEST = 8, 32
+_PER_TASK, _LEAST_TASKS = 8, 32
 """Minibatches of a task where there are many, and tasks where there are few: each costs a round trip to the master, and at the end workers
 wait for the last one."""
-
 MOST_BYTES = 64 << 20
 """Of what all tasks of an evaluation add up: a master keeps it until the evaluation is over."""
 
@@ -35,11 +34,8 @@ class EvaluationPlan(OnePass):
         most_tasks: int = MOST_TASKS,
     ) -> None:
         """Number the minibatches. Raises BadSetting for a minibatch of nothing, BadData if there is no record."""
-        minibatches = sum(-(-shard.count // max(1, minibatch_size)) for shard in shards)
         try:
-            super().__init__(
-                shards, minibatch_size, min(max(1, minibatches // _FINEST), _COARSEST), most_tasks
-            )
+            super().__init__(shards, minibatch_size, _PER_TASK, most_tasks, _LEAST_TASKS)
         except BadData as error:
             raise BadData(f"the validation data: {error}") from None
         self.every = every

@@ -30,7 +30,12 @@ class OnePass:
     """
 
     def __init__(
-        self, shards: Sequence[Shard], minibatch_size: int, per_task: int, most_tasks: int = 0
+        self,
+        shards: Sequence[Shard],
+        minibatch_size: int,
+        per_task: int,
+        most_tasks: int = 0,
+        least_tasks: int = 1,
     ) -> None:
         """Number the minibatches.
 
@@ -39,6 +44,7 @@ class OnePass:
             minibatch_size: records of a minibatch.
             per_task: minibatches of a task.
             most_tasks: tasks have more minibatches where there would be more than so many; 0: there may be any number.
+            least_tasks: they have fewer where there would be less than so many.
 
         Raises BadSetting for a minibatch of nothing, BadData if there is no record, or for numbers that no shard has.
         """
@@ -54,7 +60,7 @@ class OnePass:
         self._first = list(accumulate(minibatches, initial=0))
         self._minibatches = self._first.pop()
         least = -(-self._minibatches // most_tasks) if most_tasks else 1
-        self._per_task = max(per_task, least)
+        self._per_task = max(min(per_task, self._minibatches // least_tasks), least)
         self.num_tasks = -(-self._minibatches // self._per_task)
 
     def num_chunks(self, task: int) -> int:
