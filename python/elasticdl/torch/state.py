@@ -52,7 +52,7 @@ class TorchState:
     def describe(self) -> tuple[dict[str, Any], int]:
         """Return the description of an image, and the bytes of its body."""
         described, arrays = self._found()
-        return {"torch": described}, sum(one.nbytes for one in arrays)
+        return {"arrays": described}, sum(one.nbytes for one in arrays)
 
     def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of an image's body."""
@@ -116,7 +116,7 @@ def tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def trees_of(image: StateImage) -> Mapping[str, Any]:
     """Return the trees of a state: model, optimizer and schedule, with arrays. Raises TransferFailed for anything else."""
-    described = image.meta.get("torch")
+    described = image.meta.get("arrays")
     if not isinstance(described, Mapping) or described.keys() != {"model", "optimizer", "schedule"}:
         raise TransferFailed("the state is not one of a PyTorch model")
     nodes = [described[name] for name in ("model", "optimizer", "schedule")]
