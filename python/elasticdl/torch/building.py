@@ -41,8 +41,11 @@ class Batch:
     weights: torch.Tensor | None = field(default=None, repr=False)
 
 
-def make_model(user: UserModel, seed: int, sample: Batch) -> torch.nn.Module:
-    """Return what the user's model function returns, with the same weights in all workers. Raises BadModel."""
+def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Module:
+    """Return what the user's model function returns, with the same weights in all workers; what is lazy stays so without a sample.
+
+    Raises BadModel.
+    """
     seed_chunk(seed, 0, 0)
     made = _call(user, user.model, **user.params)
     if not isinstance(made, torch.nn.Module):
@@ -55,7 +58,7 @@ def make_model(user: UserModel, seed: int, sample: Batch) -> torch.nn.Module:
                 f"{user.path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
                 "and the statistics of batch normalization with them: use the plain module"
             )
-    if any(isinstance(one, torch.nn.parameter.UninitializedParameter) for one in made.parameters()):
+    if sample is not None and any(map(torch.nn.parameter.is_lazy, made.parameters())):
         made.eval()  # what is lazy gets its shape, and nothing else of the sample
         with torch.no_grad():
             call(made, sample.features)
