@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
@@ -47,7 +46,10 @@ class TorchAdapter:
         self._callbacks = Callbacks(user)
         self._state = TorchState(self.model, self.optimizer, self._schedule, user.path)
         self._gradients = Gradients(
-            list(building.parameters_of(self.optimizer)), dict(self.model.named_buffers()), self._spec.minibatch_size, user.path
+            list(building.parameters_of(self.optimizer)),
+            dict(self.model.named_buffers()),
+            self._spec.minibatch_size,
+            user.path,
         )
         self.dtype: npt.DTypeLike = self._gradients.dtype
         self.size = self._gradients.size
@@ -86,7 +88,7 @@ class TorchAdapter:
         loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._gradients.add(batch.examples, before)
         return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
 

@@ -1,7 +1,7 @@
 """Evaluation: the loss and the user's metrics, which are functions (labels, outputs) or objects with the interface of torchmetrics.
 
-The state of the loss and of a function is a sum and what it weighs, examples or their weights; that of an object its own tensors, which have to be sums.
-So the states of tasks are added. Nothing that is trained is touched.
+The state of the loss and of a function is a sum and what it weighs, examples or their weights; that of an object its own tensors,
+which have to be sums. So the states of tasks are added. Nothing that is trained is touched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class _Mean:
 
     def update(self, batch: Batch, outputs: Any, loss: float) -> None:
         """Add a batch."""
-        self.state += (loss * batch.examples, batch.examples) if self.user is None else _sum(self.user, batch, outputs)
+        self.state += (
+            (loss * batch.examples, batch.examples) if self.user is None else _sum(self.user, batch, outputs)
+        )
 
     def arrays(self) -> Arrays:
         """Return the state."""
@@ -66,12 +68,12 @@ class _Object:
         state = []
         for name in self._names:
             value = getattr(metric, name)
-            if not isinstance(value, torch.Tensor) or metric._reductions[name] is not torch.sum and getattr(
-                metric._reductions[name], "__name__", ""
-            ) != "dim_zero_sum":
+            how = metric._reductions[name]
+            added = how is torch.sum or getattr(how, "__name__", "") == "dim_zero_sum"
+            if not isinstance(value, torch.Tensor) or not added:
                 raise BadModel(
-                    f"{user.where}: its state {name!r} is not a sum, so the states of parts of the data can't be added; use one whose states "
-                    'have dist_reduce_fx="sum" (for curves: thresholds=…), or a function'
+                    f"{user.where}: its state {name!r} is not a sum, so the states of parts of the data can't be added; use one whose "
+                    'states have dist_reduce_fx="sum" (for curves: thresholds=…), or a function'
                 )
             kind = str(value.dtype).removeprefix("torch.")
             if kind not in TYPES:
@@ -118,7 +120,10 @@ class TorchEvaluator:
         """Evaluate a chunk. Raises BadModel or BadData."""
         self._metrics: list[_Mean | _Object] = [_Mean(None)]
         for one in user_metrics(self._user):
-            if all(hasattr(one.metric, name) for name in ("_defaults", "_reductions", "update", "compute", "reset")):
+            if all(
+                hasattr(one.metric, name)
+                for name in ("_defaults", "_reductions", "update", "compute", "reset")
+            ):
                 self._metrics.append(_Object(one))
             elif callable(one.metric):
                 self._metrics.append(_Mean(one))
@@ -220,7 +225,9 @@ def _of_output(one: UserMetric, outputs: Any) -> Any:
 
 
 def _of_labels(one: UserMetric, labels: Any) -> Any:
-    return labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
+    return (
+        labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
+    )
 
 
 def _number(value: Any) -> MetricValue:

@@ -55,7 +55,9 @@ class TorchFramework:
 
     def unused_gpus(self, reserved: int) -> str:
         """Return that GPUs are of no use, if any are reserved."""
-        return "GPUs are reserved for each worker, and models of PyTorch are trained on CPUs" if reserved else ""
+        return (
+            "GPUs are reserved for each worker, and models of PyTorch are trained on CPUs" if reserved else ""
+        )
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""

@@ -28,10 +28,14 @@ _WHOLE = 1e-3
 class Gradients:
     """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a buffer that changes is."""
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], buffers: dict[str, torch.Tensor], full: int, path: Any) -> None:
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], buffers: dict[str, torch.Tensor], full: int, path: Any
+    ) -> None:
         """`buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file."""
         self._parameters, self._path, self._full = parameters, path, full
-        self._buffers = {name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER}
+        self._buffers = {
+            name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER
+        }
         self._constants = {name: one for name, one in buffers.items() if name not in self._buffers}
         wide = any(one.dtype == torch.float64 for one in (*parameters, *self._buffers.values()))
         self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
@@ -65,7 +69,9 @@ class Gradients:
             if slope is None:
                 continue
             if slope.is_sparse:
-                raise BadModel(f"{self._path}: the gradient of a parameter {tuple(parameter.shape)} is sparse; leave sparse=True out")
+                raise BadModel(
+                    f"{self._path}: the gradient of a parameter {tuple(parameter.shape)} is sparse; leave sparse=True out"
+                )
             self._views[place].add_(self._weighed(slope.reshape(-1), weight))
             self._views[-1][place] += weight
             parameter.grad = None
@@ -82,8 +88,8 @@ class Gradients:
         for name, buffer in self._constants.items():
             if buffer._version != self._versions[name]:
                 raise BadModel(
-                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of more "
-                    f"than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
+                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of "
+                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
                 )
 
     def _weighed(self, values: torch.Tensor, weight: float) -> torch.Tensor:
@@ -114,8 +120,8 @@ class Gradients:
                 place += 1
             elif change.numel() and bool((change - change.round()).abs().max() > _WHOLE):
                 raise BadModel(
-                    f"{self._path}: training changes the buffer {name!r}, which is of type {buffer.dtype}, by another number in each chunk: "
-                    "workers can't agree on it; make it a float buffer"
+                    f"{self._path}: training changes the buffer {name!r}, which is of type {buffer.dtype}, by another number in each "
+                    "chunk: workers can't agree on it; make it a float buffer"
                 )
             else:
                 change = change.round()

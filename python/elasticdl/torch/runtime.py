@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import random
+import sys
 
 import numpy as np
 
 from elasticdl.worker.seeds import chunk_seeds
+
+_SIZES = 64
+"""Numbers of examples for which code is made; for others the model would run uncompiled, with other bits."""
 
 
 def import_torch() -> None:
@@ -22,6 +26,19 @@ def start(threads: int) -> None:
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:  # it can be set once
         torch.set_num_interop_threads(1)
+
+
+def settle_compiler() -> None:
+    """Let `torch.compile`, if the model file has used it, make code for each number of examples, whichever came before.
+
+    By itself it makes code for any number when a second one comes, with other bits for the first. So a chunk that is computed again would
+    have other bits in a worker that has seen other chunks.
+    """
+    if "torch._dynamo" in sys.modules:
+        import torch._dynamo.config as compiler
+
+        compiler.automatic_dynamic_shapes = False
+        compiler.recompile_limit = max(compiler.recompile_limit, _SIZES)
 
 
 def seed_chunk(seed: int, step: int, lane: int) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.torch.building import Schedule
+from elasticdl.torch.building import Schedule, plain
 from elasticdl.worker import tree
 
 Array = npt.NDArray[Any]
@@ -27,7 +27,9 @@ _UNLIKE = "the state does not fit this model and its optimizer"
 class TorchState:
     """Copies the state of a model, an optimizer and a scheduler out and in."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule | None, path: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule | None, path: Any
+    ) -> None:
         """`path`: of the model file. Raises BadModel if the optimizer or the scheduler keeps what can't be written."""
         self._tensors = tensors_of(model)
         self._optimizer, self._schedule = optimizer, schedule
@@ -35,8 +37,8 @@ class TorchState:
             self._found()
         except TypeError as error:
             raise BadModel(
-                f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, numbers, "
-                "texts, lists and dictionaries"
+                f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, "
+                "numbers, texts, lists and dictionaries"
             ) from None
 
     def _found(self) -> tuple[dict[str, Any], list[Array]]:
@@ -45,7 +47,9 @@ class TorchState:
         described = {
             "model": tree.describe({name: _array(one) for name, one in self._tensors.items()}, arrays),
             "optimizer": tree.describe(_plain(self._optimizer.state_dict()), arrays),
-            "schedule": tree.describe(None if self._schedule is None else _plain(self._schedule.scheduler.state_dict()), arrays),
+            "schedule": tree.describe(
+                None if self._schedule is None else _plain(self._schedule.scheduler.state_dict()), arrays
+            ),
         }
         return described, arrays
 
@@ -77,7 +81,9 @@ class TorchState:
         optimizer = _tensors(trees["optimizer"])
         self._check_optimizer(optimizer)
         if (trees["schedule"] is None) is not (self._schedule is None):
-            raise TransferFailed(f"{_UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected")
+            raise TransferFailed(
+                f"{_UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected"
+            )
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)
@@ -91,7 +97,9 @@ class TorchState:
         groups = theirs.get("param_groups") if isinstance(theirs, dict) else None
         if not isinstance(groups, list) or not isinstance(theirs.get("state"), dict):
             raise TransferFailed(f"{_UNLIKE}: the optimizer's is missing")
-        if [(len(one["params"]), sorted(one)) for one in groups] != [(len(one["params"]), sorted(one)) for one in mine["param_groups"]]:
+        if [(len(one["params"]), sorted(one)) for one in groups] != [
+            (len(one["params"]), sorted(one)) for one in mine["param_groups"]
+        ]:
             raise TransferFailed(f"{_UNLIKE}: its groups of parameters are others")
         parameters = [one for group in self._optimizer.param_groups for one in group["params"]]
         for place, kept in theirs["state"].items():
@@ -99,18 +107,21 @@ class TorchState:
                 raise TransferFailed(f"{_UNLIKE}: it has the parameter {place!r} of {len(parameters)}")
             for name, value in kept.items():
                 if isinstance(value, torch.Tensor) and value.dim() and value.shape != parameters[place].shape:
-                    raise TransferFailed(f"{_UNLIKE}: {name} of parameter {place} has the shape {list(value.shape)}")
+                    raise TransferFailed(
+                        f"{_UNLIKE}: {name} of parameter {place} has the shape {list(value.shape)}"
+                    )
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of the image's body, without making one."""
         digest = hashlib.blake2b(digest_size=16)
         for one in self._found()[1]:
-            digest.update(memoryview(_bytes(one)))
+            digest.update(_bytes(one).data)
         return digest.hexdigest()
 
 
 def tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters and buffers of a model by name, those too that a state_dict does not have."""
+    model = plain(model)
     return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -127,11 +138,17 @@ def trees_of(image: StateImage) -> Mapping[str, Any]:
 
 def fitting(found: Any, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return arrays as tensors of these types. Raises TransferFailed if names, types or shapes are others."""
-    theirs = {name: (str(value.dtype), value.shape) for name, value in found.items()} if isinstance(found, dict) else {}
+    theirs = (
+        {name: (str(value.dtype), value.shape) for name, value in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
     mine = {name: (str(_array(one).dtype), tuple(one.shape)) for name, one in wanted.items()}
     for name in (*mine, *theirs):
         if mine.get(name) != theirs.get(name):
-            raise TransferFailed(f"{_UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}")
+            raise TransferFailed(
+                f"{_UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}"
+            )
     return {name: _tensor(value).view(wanted[name].dtype) for name, value in found.items()}
 
 
@@ -157,7 +174,9 @@ def _tensor(array: Array) -> torch.Tensor:
 
 def _plain(kept: Any) -> Any:
     """Return a tree with arrays for tensors; functions, which a scheduler takes from the model file again, are left out."""
-    return _mapped(kept, lambda one: _array(one) if isinstance(one, torch.Tensor) else None if callable(one) else one)
+    return _mapped(
+        kept, lambda one: _array(one) if isinstance(one, torch.Tensor) else None if callable(one) else one
+    )
 
 
 def _tensors(kept: Any) -> Any:
@@ -168,7 +187,11 @@ def _mapped(kept: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(kept, Mapping):
         return {key: _mapped(value, change) for key, value in kept.items()}
     if isinstance(kept, list | tuple):
-        return type(kept)(_mapped(value, change) for value in kept) if type(kept) in (list, tuple) else tuple(kept)
+        return (
+            type(kept)(_mapped(value, change) for value in kept)
+            if type(kept) in (list, tuple)
+            else tuple(kept)
+        )
     return change(kept)
 
 
@@ -180,4 +203,3 @@ def _like(mine: Any, theirs: Any) -> Any:
     if isinstance(theirs, list | tuple) and isinstance(mine, list | tuple) and len(mine) == len(theirs):
         return type(theirs)(_like(a, b) for a, b in zip(mine, theirs, strict=True))
     return mine if callable(mine) else theirs
-
