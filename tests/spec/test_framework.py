@@ -67,7 +67,10 @@ def test_a_files_imports_tell_its_framework(zoo: Path, source: str, name: str) -
 def test_a_job_may_name_its_framework(zoo: Path) -> None:
     assert framework_of(job(zoo, "import keras", framework="reference")).name == "reference"
     unknown = refusal(zoo, "", framework="kers")
-    assert unknown == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference, torch"
+    assert (
+        unknown
+        == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference, torch"
+    )
 
 
 def test_two_frameworks_in_one_file_are_a_question(zoo: Path) -> None:

@@ -159,9 +159,8 @@ def _shown(described: tuple[str, tuple[int, ...]] | None) -> str:
 def _array(tensor: torch.Tensor) -> Array:
     """Return a tensor's memory."""
     tensor = tensor.detach().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy()
-    return tensor.numpy()
+    array: Array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def _bytes(array: Array) -> npt.NDArray[np.uint8]:
