@@ -21,8 +21,8 @@ from tests.job.test_faults import at_step, joins, kill, seen, training
 from . import need_torch
 
 ZOO = Path(__file__).parent / "zoo"
-EPOCHS = 10
-"""Of 120 flowers, in steps of 16."""
+EPOCHS = 40
+"""Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from elasticdl.torch import Callback
 
-SECONDS = 0.1
+SECONDS = 0.3
 """Of a step, while the file in the environment variable GO is missing: faults have their moments."""
 
 
@@ -38,7 +38,7 @@ def optimizer(parameters):
 
 
 def lr_scheduler(optimizer):
-    return torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.7), "epoch"
+    return torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.7), "epoch"
 
 
 def feed(records, mode, metadata):
