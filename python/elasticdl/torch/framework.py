@@ -18,6 +18,7 @@ from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
+_MISSING = "--framework: PyTorch is not installed where workers run; pip install 'elasticdl[torch]' does"
 _NO_SERVERS = "PyTorch models are trained without parameter servers; leave --num_ps_pods out"
 
 
@@ -42,13 +43,19 @@ class TorchFramework:
         """Find nothing wrong."""
 
     def import_library(self, log: Path | None = None) -> None:
-        """Import PyTorch."""
+        """Import PyTorch. Raises BadSetting if it is not installed."""
         from elasticdl.torch import runtime
 
-        runtime.import_torch()
+        try:
+            runtime.import_torch()
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise BadSetting(_MISSING) from None
 
     def start(self, threads: int) -> None:
-        """Import PyTorch, and fix how this process uses processors."""
+        """Import PyTorch, and fix how this process uses processors. Raises BadSetting if it is not installed."""
+        self.import_library()
         from elasticdl.torch import runtime
 
         runtime.start(threads)

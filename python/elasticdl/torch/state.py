@@ -97,6 +97,8 @@ class TorchState:
         groups = theirs.get("param_groups") if isinstance(theirs, dict) else None
         if not isinstance(groups, list) or not isinstance(theirs.get("state"), dict):
             raise TransferFailed(f"{_UNLIKE}: the optimizer's is missing")
+        if not all(isinstance(one, dict) and isinstance(one.get("params"), list) for one in groups):
+            raise TransferFailed(f"{_UNLIKE}: its groups of parameters are none")
         if [(len(one["params"]), sorted(one)) for one in groups] != [
             (len(one["params"]), sorted(one)) for one in mine["param_groups"]
         ]:

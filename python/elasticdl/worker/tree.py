@@ -6,6 +6,7 @@ array's bytes are not in it. Nothing is pickled: a tree has dictionaries, lists,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ from elasticdl.errors import TransferFailed
 Array = npt.NDArray[Any]
 _DEPTH = 32
 """Levels of a tree; those of optimizers have five."""
+_TYPES = frozenset(
+    {"bool", "complex64", "complex128", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+     "uint32", "uint64"}
+)  # fmt: skip
+"""Of arrays, by their names in NumPy."""
 
 
 def describe(tree: object, arrays: list[Array], depth: int = 0) -> dict[str, Any]:
@@ -27,7 +33,7 @@ def describe(tree: object, arrays: list[Array], depth: int = 0) -> dict[str, Any
     if depth > _DEPTH:
         raise TypeError(f"it is nested more than {_DEPTH} levels deep")
     match tree:
-        case np.ndarray():
+        case np.ndarray() if str(tree.dtype) in _TYPES:
             arrays.append(tree)
             return {"array": [str(tree.dtype), list(tree.shape)]}
         case None | bool() | int() | str():
@@ -45,25 +51,25 @@ def describe(tree: object, arrays: list[Array], depth: int = 0) -> dict[str, Any
     raise TypeError(f"it has a {type(tree).__module__}.{type(tree).__qualname__}")
 
 
-def sizes(described: object) -> Iterator[tuple[str, tuple[int, ...], int]]:
+def sizes(described: object, depth: int = 0) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Yield type, shape and bytes of each array of a structure, in order. Raises TransferFailed for what `describe` never returned."""
+    if depth > _DEPTH:
+        raise TransferFailed(f"the state is nested more than {_DEPTH} levels deep")
     match described:
         case {"array": [str(dtype), [*shape]]} if all(isinstance(size, int) and size >= 0 for size in shape):
-            try:
-                kind = np.dtype(dtype)
-            except TypeError:
-                raise TransferFailed(f"the state has an array of the type {dtype!r:.40}") from None
-            yield dtype, tuple(shape), int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+            if dtype not in _TYPES:
+                raise TransferFailed(f"the state has an array of the type {dtype!r:.40}")
+            yield dtype, tuple(shape), math.prod(shape) * np.dtype(dtype).itemsize
         case {"value": _} | {"float": _}:
             return
         case {"dict": [*pairs]}:
             for pair in pairs:
-                if not isinstance(pair, list) or len(pair) != 2:
+                if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], int | str):
                     raise TransferFailed("the state has a dictionary that is none")
-                yield from sizes(pair[1])
+                yield from sizes(pair[1], depth + 1)
         case {"list": [*nodes]} | {"tuple": [*nodes]}:
             for node in nodes:
-                yield from sizes(node)
+                yield from sizes(node, depth + 1)
         case _:
             raise TransferFailed("the state has a structure that is none")
 
