@@ -391,6 +391,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("copy without stamps"), 1, "chunk|account"),
     (server_that("takes older epoch"), 3, "chunk"),
     (server_that("refuses newer epoch"), 276, "does not end"),
+    (server_that("reads early"), 59254, "computes chunk"),
     (TrustsStreams, 0, "chunk"),
     (OldDone, 220, "chunk"),
     (LeasedIsDone, 0, "tells low"),
