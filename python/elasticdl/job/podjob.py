@@ -325,7 +325,7 @@ class PodJob:
         return True
 
     def _has_secret(self, name: str) -> bool:
-        """Tell whether a Secret is seen to be there still, by whether another one might have its name: who makes jobs need not read keys."""
+        """Tell whether a Secret is there still, by whether its name is taken: who may make jobs need not be allowed to read keys."""
         try:
             self._api.create(
                 {
