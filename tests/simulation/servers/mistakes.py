@@ -162,7 +162,7 @@ class ResultsOfEarlier(World):
 
             def leased(self, lease: TaskLeased) -> Evaluation:
                 results = tuple(replace(result, state=lease.state) for result in self.results)
-                return replace(self, lease=lease, results=results)
+                return replace(self, leases=(*self.leases, lease), results=results)
 
 
 class EvaluationsNotForgotten(World):
