@@ -165,6 +165,19 @@ class ResultsOfEarlier(World):
                 return replace(self, leases=(*self.leases, lease), results=results)
 
 
+class NextReplacesFirst(World):
+    """A worker that learns what it is to evaluate next forgets what it evaluates."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._evaluation = self.Forgetting()
+
+        class Forgetting(Evaluation):
+            def leased(self, lease: TaskLeased) -> Evaluation:
+                return replace(super().leased(lease), leases=(lease,))
+
+
 class EvaluationsNotForgotten(World):
     """A barrier is passed once for ever, also if what is before it is trained once more (against rule B3)."""
 
@@ -401,6 +414,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (OpenedEarly, 1, "leases task|pushes task"),
     (ResultsOfAnyState, 95, "has seen"),
     (ResultsOfEarlier, 1, "has seen"),
+    (NextReplacesFirst, 54, "does not end"),
     (EvaluationsNotForgotten, 162, "leases task|evaluation of|trains task"),
     (EvaluatesOwnVariables, 1, "has seen"),
     (LeasedForEver, 7, "does not end"),
