@@ -410,7 +410,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (PassesOverHalf, 9, "chunk"),
     (EndsAgain, 0, "training has ended 2 times"),
     (BarrierIgnored, 1, "leases task"),
-    (EvaluatedEarly, 1, "at no such barrier|evaluation at task|does not end"),
+    (EvaluatedEarly, 1, "at no such barrier|evaluation at task|evaluation of|does not end"),
     (OpenedEarly, 1, "leases task|pushes task"),
     (ResultsOfAnyState, 95, "has seen"),
     (ResultsOfEarlier, 1, "has seen"),
