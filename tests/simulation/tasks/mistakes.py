@@ -206,8 +206,8 @@ class EndsUnloaded(World):
 
 
 MISTAKES: tuple[type[World], ...] = (
-    EndsEarly, ResultsCountTwice, LeasesOfTheDeadStay, NextOfTheDeadStays, HangsAreForever, SaidBeforeWritten, MetricsOfItsOwn, GoesOnWhereItWas,
-    MetricsBeforeAll, ReleasedAtWork, LoadsEarly, MarkIsIgnored, MarkedBefore, LoaderIsBelieved, EndsUnloaded,
+    EndsEarly, ResultsCountTwice, LeasesOfTheDeadStay, NextOfTheDeadStays, HangsAreForever, SaidBeforeWritten, MetricsOfItsOwn,
+    GoesOnWhereItWas, MetricsBeforeAll, ReleasedAtWork, LoadsEarly, MarkIsIgnored, MarkedBefore, LoaderIsBelieved, EndsUnloaded,
 )  # fmt: skip
 
 
