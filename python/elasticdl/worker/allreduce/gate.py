@@ -50,7 +50,7 @@ class StateGate:
         return replace(self, said=view, leases=())
 
     def leased(self, lease: TaskLeased) -> StateGate:
-        """Return what holds when the master leases a task, or metrics: then all tasks are done, whoever has done them."""
+        """Return what holds when the master leases a task, or metrics: then all tasks are done, by any worker."""
         if lease.state != self.state or self.passed:
             return self
         return replace(self, leases=(lease,) if lease.kind == TaskKind.METRICS else (*self.leases, lease))

@@ -32,7 +32,7 @@ class Evaluation:
     def leased(self, lease: TaskLeased) -> Evaluation:
         """Return what holds when the master leases a task; what is of another state is dropped.
 
-        Metrics are leased when all tasks are done, whoever has done them.
+        Metrics are leased when all tasks are done, by any worker.
         """
         kept = tuple(result for result in self.results if result.state == lease.state)
         made = self.evaluated if self.evaluated is not None and self.evaluated.state == lease.state else None

@@ -194,7 +194,7 @@ class TaskMember:
     # ------------------------------------------------------------------ work
 
     def _with(self, lease: TaskLeased) -> TaskMember:
-        """Return what holds when something is leased; metrics and loads are when all tasks are done, whoever has done them."""
+        """Return what holds when something is leased; metrics and loads are when all tasks are done, by any worker."""
         is_task = lease.kind in (TaskKind.EVALUATE, TaskKind.PREDICT)
         return replace(self, leases=(*self.leases, lease) if is_task else (lease,))
 
