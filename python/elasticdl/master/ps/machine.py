@@ -450,13 +450,13 @@ class PsMaster(MasterCore):
         return self if work is self.work else replace(self, work=work)
 
     def _lease_evaluation(self, now: float) -> Self:
-        """Give each worker that has nothing to do a part of the evaluation, if the job is at a barrier (B1)."""
+        """Give each worker parts of the evaluation to do, if the job is at a barrier (B1)."""
         evaluations = self.evaluations.begun(now, self.journal, self.work)
         if evaluations.evaluation is None or not self._may_lease(now):
             return self
         members = self.liveness.members
-        idle = self.liveness.workers_at_work(self, lambda name: evaluations.is_idle(members[name]))
-        evaluations = evaluations.dealt(now, (members[seen.name] for seen in idle))
+        able = self.liveness.workers_at_work(self, lambda name: evaluations.may_take(members[name]))
+        evaluations = evaluations.dealt(now, [members[seen.name] for seen in able])
         return self if evaluations is self.evaluations else replace(self, evaluations=evaluations)
 
     def _note_passed(self, state: StateId, stop: str, out: Out) -> Self:
