@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import yaml
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.kubernetes import manifests, networkpolicy, rbac
-from elasticdl.control.transport.tls import Identity
+from elasticdl.control.transport.tls import MASTER, Identity
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/watching.md"
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
 COMMON = {
     "model_def": "mnist.mnist_functional_api.custom_model",
@@ -167,6 +169,56 @@ def test_everybody_is_let_in_to_the_figures_at_the_master_s_pod_only() -> None:
     assert not networkpolicy.selects(policy, labels("test-mnist", own_policy=True))
     assert not networkpolicy.selects(policy, master | {"elasticdl.org/job-name": "other"})
     assert policy["spec"]["ingress"] == [{"ports": [{"port": 9464}]}]
+
+
+MONITOR = {
+    "": {"apiVersion", "kind", "metadata", "spec"},
+    "spec": {"podMetricsEndpoints", "selector"},
+    "endpoint": {"authorization", "port", "relabelings", "scheme", "tlsConfig"},
+    "authorization": {"credentials"},
+    "tlsConfig": {"ca", "serverName"},
+    "relabeling": {"sourceLabels", "targetLabel"},
+}
+"""Fields of a PodMonitor that the guide may use: https://prometheus-operator.dev/docs/api-reference/api/"""
+
+
+def test_the_pod_monitor_of_the_guide_fits_the_master_s_pod() -> None:
+    job = spec(FULL)
+    (text,) = re.findall(
+        r"```yaml\n(apiVersion: monitoring\.coreos\.com/v1\n.*?)```", GUIDE.read_text(), re.DOTALL
+    )
+    monitor = yaml.safe_load(text)
+    assert monitor.keys() == MONITOR[""]
+    assert monitor["kind"] == "PodMonitor"
+    assert monitor["spec"].keys() == MONITOR["spec"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (relabeling,) = endpoint["relabelings"]
+    used = {"endpoint": endpoint, "relabeling": relabeling} | {
+        name: endpoint[name] for name in ("authorization", "tlsConfig")
+    }
+    assert {name: set(fields) for name, fields in used.items()} == {name: MONITOR[name] for name in used}
+
+    template = manifests.master_job(job)["spec"]["template"]
+    assert monitor["metadata"]["namespace"] == job.namespace
+    chosen = monitor["spec"]["selector"]["matchLabels"].items()
+    assert chosen <= template["metadata"]["labels"].items()
+    assert not chosen <= labels(job.job_name, own_policy=True).items(), "a worker has no figures"
+    (container,) = template["spec"]["containers"]
+    assert container["ports"] == [{"name": endpoint["port"], "containerPort": 9464}]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["serverName"] == MASTER
+    secret = manifests.metrics_secret(job, UID, b"token", b"authority")
+    for key, named in (
+        ("token", endpoint["authorization"]["credentials"]),
+        ("ca.crt", endpoint["tlsConfig"]["ca"]["secret"]),
+    ):
+        assert named == {"name": secret["metadata"]["name"], "key": key}
+        assert key in secret["data"]
+    (label,) = relabeling["sourceLabels"]
+    seen = {
+        "__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", name) for name in template["metadata"]["labels"]
+    }
+    assert label in seen
 
 
 def test_the_policy_of_a_namespace_leaves_out_jobs_with_their_own() -> None:

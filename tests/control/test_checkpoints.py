@@ -12,7 +12,8 @@ import pytest
 
 from elasticdl._core import crc32c
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.comparing import compare
+from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.comparing import compare, rows_by_table
 from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest, write_manifest
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.data.plan.order import Dealing
@@ -54,7 +55,7 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [file for file, _ in manifest.sections] == [folder / "ps-0-1-00.slots"] * SLOTS
     assert manifest.sections[2][1].offset == 2 * len(ROWS)
     assert checkpoints.size_of(manifest) == SLOTS * len(ROWS)
-    assert checkpoints.verify(manifest) == {2: 5 * SLOTS}
+    assert rows_by_table(manifest) == {2: 5 * SLOTS}
     compare(manifest)
 
 
@@ -115,7 +116,7 @@ def test_whatever_is_no_whole_checkpoint_is_refused_by_name(tmp_path: Path) -> N
         checkpoints.read(folder)
     file.write_bytes(content[:150] + b"x" + content[151:])
     with pytest.raises(BadData, match="the checksum of slot 1 does not hold"):
-        checkpoints.verify(checkpoints.read(folder))
+        rows_by_table(checkpoints.read(folder))
     with pytest.raises(BadData, match="the checksum of slot 1 does not hold"):
         compare(checkpoints.read(folder))
     file.unlink()
@@ -147,6 +148,21 @@ def test_a_path_means_a_checkpoint_or_the_newest_whole_one_in_it(tmp_path: Path)
     assert checkpoints.numbers(tmp_path) == [2, 9, 10, 11]
     with pytest.raises(BadSetting, match="is no directory"):
         checkpoints.locate(tmp_path / "checkpoint-2" / NAME, "--flag")
+
+
+def test_of_a_directory_the_newest_that_is_not_damaged_is_taken(tmp_path: Path) -> None:
+    older, newest = (write(tmp_path, number) for number in (1, 2))
+    file = newest / "ps-0-1-00.slots"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    folder, _, passed_over = newest_whole(str(tmp_path), checkpoints.read, "--flag")
+    assert folder == older
+    assert f"{file}: the checkpoint is damaged: the checksum of slot 3 does not hold" in passed_over
+    # Only manifests are looked at, or no other one was named, and those who read it compare it.
+    assert newest_whole(str(tmp_path), checkpoints.read, "--flag", verify=False)[0] == newest
+    assert newest_whole(str(newest), checkpoints.read, "--flag")[0] == newest
+    file.unlink()
+    with pytest.raises(BadSetting, match=r"--flag: .* is not whole.*; name another checkpoint"):
+        newest_whole(str(newest), checkpoints.read, "--flag")
 
 
 @pytest.mark.parametrize(("kept", "left"), [(2, [3, 4]), (1, [4]), (9, [1, 2, 3, 4]), (0, [1, 2, 3, 4])])

@@ -110,9 +110,51 @@ def test_images_without_labels(tmp_path: Path) -> None:
     assert read(opened(tmp_path / "plain" / "*.png", tmp_path))["path"].tolist() == ["b.png"]
 
 
+NOTES = ("README.md", "LICENSE", "Thumbs.db", ".DS_Store", "_labels.csv")
+
+
+@pytest.mark.parametrize("place", ["", "cat"])
+def test_notes_beside_classes_and_in_them(pets: Path, tmp_path: Path, place: str) -> None:
+    for name in NOTES:
+        put(pets / place / name, "# Pets\nThey are dogs, and cats.\n")
+    assert len(read(opened(pets, tmp_path))["path"]) == 12
+
+
+def test_a_class_may_be_called_as_a_note_is(pets: Path, tmp_path: Path) -> None:
+    put(pets / "license" / "1.png", picture(20))
+    assert opened(pets, tmp_path).metadata.class_names == ("cat", "dog", "license")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("labels.csv", "*.csv"), ("9.jpg", "*.jpg"), ("part.parquet", "*.parquet"), ("train-00001", "*")],
+)
+def test_data_beside_directories_of_images(pets: Path, tmp_path: Path, name: str, pattern: str) -> None:
+    put(pets / name, b"a,b\n1,2\n")
+    put(pets / "README")
+    with pytest.raises(BadData) as refused:
+        opened(pets, tmp_path)
+    assert f"{pets} has directories with images, cat, dog, and beside them {name}: which of them" in str(
+        refused.value
+    )
+    assert f"give a glob in quotes: '{pets}/{pattern}'" in str(refused.value)
+    assert len(read(opened(pets, tmp_path, {"classes": ["cat", "dog"]}))["path"]) == 12
+
+
+def test_a_class_without_images(pets: Path, tmp_path: Path) -> None:
+    put(pets / "cow" / "README", "to be filled")
+    with pytest.raises(BadData, match=f"{pets}/cow is the directory of a class and has no image; .*'cat', …"):
+        opened(pets, tmp_path)
+    assert opened(pets, tmp_path, {"classes": ["cat", "cow", "dog"]}).metadata.class_names == (
+        "cat",
+        "cow",
+        "dog",
+    )
+
+
 def test_what_is_no_image_in_a_class(pets: Path, tmp_path: Path) -> None:
     path = put(
-        pets / "cat" / "LICENSE.txt", "x"
+        pets / "cat" / "0.txt", "x"
     )  # before the first image of the first class, where names are sorted
     with pytest.raises(
         BadData, match=f"{path} is in the directory of a class and is no file with the name of an image"

@@ -366,6 +366,15 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
     )
     (tmp_path / "empty/file.csv").touch()
     assert "has no records: the file is empty" in refused(tmp_path / "empty", tmp_path)
+    (tmp_path / "empty/README.md").write_text("# Data\n")  # is none
+    assert "has no records: the file is empty" in refused(tmp_path / "empty", tmp_path)
+    (tmp_path / "empty/file.csv").write_text("a,b\n")
+    assert "has no records: there is only a header" in refused(tmp_path / "empty", tmp_path)
+    (tmp_path / "empty/more.csv").write_text(
+        "a,b\n1,2\n"
+    )  # of the other file the master says that it has no records
+    reader = open_reader(str(tmp_path / "empty"), {}, tmp_path / "job")
+    assert [count for _, _, count in reader.create_shards()] == [0, 1]
     assert "only a header" in refused(csv(tmp_path / "header.csv", "a,b\n"), tmp_path)
 
 

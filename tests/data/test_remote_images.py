@@ -149,6 +149,17 @@ def test_images_that_are_wrong(tmp_path: Path, server: Files) -> None:
         open_reader(origin, {}, tmp_path / "more")
 
 
+def test_what_lies_beside_classes(tmp_path: Path, server: Files) -> None:
+    what, _ = classes(server.root)
+    origin, beside = f"{server.url}/{what}", server.root / "data" / "labels.csv"
+    beside.write_text("a,b\n")
+    with pytest.raises(BadData, match=r"even, odd, and beside them labels.csv: .* give the URL of one\."):
+        open_reader(origin, {}, tmp_path / "job")
+    given = open_reader(origin, {"classes": ["odd", "even"]}, tmp_path / "job")
+    beside.rename(beside.with_name("README.md"))
+    assert len(rows(open_reader(origin, {}, tmp_path / "job"))) == len(rows(given)) == 12
+
+
 def test_annotations_that_are_wrong(tmp_path: Path, server: Files) -> None:
     what, _ = plain(server.root)
     with pytest.raises(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,25 @@ def test_a_task_is_read_once_until_all_of_its_records_were_asked_for(path: Path,
     assert not kept._kept
     assert kept.of("a", 0, 32, 8, read)
     assert len(read.read) == 3
+
+
+def test_only_who_wants_the_same_task_waits_while_it_is_read(path: Path, tmp_path: Path) -> None:
+    kept, read = Spans(), Counted(path, tmp_path)
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(first: int, end: int) -> spans.Span | None:
+        begun.set()
+        assert go.wait(30)
+        return read(first, end)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(kept.of, "a", 0, 32, 8, slow)
+        assert begun.wait(30)
+        second = pool.submit(kept.of, "a", 0, 32, 8, slow)
+        assert kept.of("b", 0, 32, 8, read), "while the other one is read"
+        go.set()
+        assert first.result() is second.result()
+    assert len(read.read) == 2
 
 
 def test_what_is_not_worth_it_is_not_tried_again(path: Path, tmp_path: Path) -> None:

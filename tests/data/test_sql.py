@@ -152,6 +152,13 @@ def test_a_query_of_files_in_duckdb(tmp_path: Path) -> None:
             {},
             "no reader of the name 'mysql' is installed.*one of sqlite, duckdb, postgresql",
         ),
+        (
+            "sqlite://x.db?table=t",
+            {},
+            "sqlite://x.db: a server would be .*relative, sqlite:///x.db, and four if it is absolute",
+        ),
+        ("duckdb://data/x.db?table=t", {}, "relative, duckdb:///data/x.db, and four"),
+        ("sqlite://?table=t", {}, "names no file; write its path behind three slashes: sqlite:///x.db"),
     ],
 )
 def test_settings_that_are_wrong(tmp_path: Path, url: str, params: dict[str, Any], message: str) -> None:

@@ -31,7 +31,7 @@ from elasticdl.errors import AuditFailed, BadData, BadInput
 from elasticdl.files import reading
 from elasticdl.master.core.events import Refuse
 from tests.fuzz.mutation import damage, lie, text
-from tests.master import psrig, test_machine
+from tests.master import grouprig, psrig
 
 CORPUS = Path(__file__).with_name("corpus")
 
@@ -130,7 +130,7 @@ def _read_member(given: bytes, folder: Path) -> object:
     message = codec.decode_member(FromMember.FromString(given))
     is_serving = isinstance(message, get_args(PsMemberMessage))
     server = Admitted(Key.PS, "ps-0-1", psrig.member("ps-0-1"), ())
-    rig, desk = psrig.Rig(), test_machine.group("a", "b")
+    rig, desk = psrig.Rig(), grouprig.group("a", "b")
     rig.start("worker-0-1")
     rig.say("ps-0-1" if objection(server, message) is None else "worker-0-1", message)
     rig.tick()

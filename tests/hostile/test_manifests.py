@@ -26,6 +26,7 @@ from elasticdl.catalog.catalog import read_catalog
 from elasticdl.checkpoint import group
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint import stateimage as image
+from elasticdl.checkpoint.comparing import rows_by_table
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.kubernetes.api import Api
@@ -155,7 +156,7 @@ def test_a_forged_checkpoint_ends_in_our_error(tmp_path: Path, body: Any) -> Non
     assert manifest.sections[0][0].parent == folder
     assert len(list(listed(tmp_path))) == 1
     with suppress(BadData, BadModel):
-        checkpoints.verify(manifest)
+        rows_by_table(manifest)
     with suppress(BadInput):
         export_tables(str(folder), str(tmp_path / "out"))
 

@@ -15,7 +15,7 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.group import verify_parts
+from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.tools.checkpoint import listed, shown
@@ -65,7 +65,7 @@ def whole(directory: Path) -> dict[int, Path]:
     for number in checkpoints.numbers(directory):
         folder = checkpoints.folder_of(directory, number)
         manifest = checkpoints.read_of_group(folder)
-        verify_parts(manifest)
+        compare(manifest)
         found[manifest.state.step] = folder
     assert not list(directory.glob(".*")), "a job leaves no drafts"
     return found

@@ -13,7 +13,7 @@ import pytest
 from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
 from elasticdl.control.protocol.status import EventKind, JobEvent, WorkerStatus, status_from_json
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import display, podrun
+from elasticdl.job import display, podjob, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently
 from elasticdl.job.podsubmit import prepare
 from elasticdl.master.reporting.history import HistoryEvent
@@ -133,10 +133,13 @@ class Objects:
     ) -> None:
         self.condition, self.store, self.masters, self.version = condition, store, masters, 1
         self.events, self.asked, self.suspended, self.denied, self.hides_pods = "", 0, False, 0, False
+        self.removed, self.left = False, dict[str, int]()
 
     def get(self, kind: str, name: str) -> Object:
         if self.denied:
             raise ApiError(self.denied, "Unauthorized", "who are you?")
+        if self.removed and not self._is_left(f"{kind}/{name}"):
+            raise ApiError(404, "NotFound", "no such object")
         if kind == "Job":
             conditions = [{"type": self.condition, "status": "True"}]
             return {"spec": {"suspend": self.suspended}, "status": {"conditions": conditions}}
@@ -146,6 +149,23 @@ class Objects:
         if self.store is None:
             raise ApiError(404, "NotFound", "no such object")
         return {"metadata": {"resourceVersion": str(self.version)}, "data": self.store}
+
+    def delete(self, kind: str, name: str) -> None:
+        self.removed, self.store = True, {}
+
+    def create(self, body: Object, *, dry_run: bool) -> Object:
+        """Find out about a name; this user may make Secrets, and read none."""
+        assert dry_run
+        assert body["kind"] == "Secret"
+        if self._is_left(f"Secret/{body['metadata']['name']}"):
+            raise ApiError(409, "AlreadyExists", "there is one")
+        return body
+
+    def _is_left(self, name: str) -> bool:
+        """Tell whether an object is still there the next time that somebody asks."""
+        looks = self.left.get(name, 0)
+        self.left[name] = max(looks - 1, 0)
+        return looks > 0
 
     def list(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
         if kind == "Pod" and self.hides_pods:
@@ -189,6 +209,28 @@ def test_a_submission_that_broke_off_is_said_and_can_be_removed() -> None:
     seen = api.job().look()
     assert (seen.status, seen.summary, seen.stuck) == (None, None, True)
     assert "its submission broke off" in seen.waits_for
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ConfigMap/job-events",
+        "ConfigMap/job-spec",
+        "NetworkPolicy/job-metrics",
+        "Secret/job-metrics",
+        "Secret/job-secret",
+        "Service/job",
+    ],
+)
+def test_what_a_removed_job_made_is_waited_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The cluster removes what belongs to a Job in no order, and who submits it again needs all of its names."""
+    monkeypatch.setattr(podjob, "LOOK_SECONDS", 0.0)
+    api = Objects(store={})
+    api.left = {name: 3}
+    assert api.job().remove(60.0)
+    assert api.left[name] == 0
+    api.left = {name: 1_000_000_000}
+    assert not api.job().remove(0.0)
 
 
 def test_a_namespace_may_lose_the_objects_of_a_job_before_the_job() -> None:

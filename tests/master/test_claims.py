@@ -74,8 +74,8 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.ps.liveness import number_of
 from elasticdl.master.ps.machine import PsMaster
+from tests.master import grouprig as synchronous
 from tests.master import psrig as serving
-from tests.master import test_machine as synchronous
 from tests.master.lies import KINDS, likely
 
 SECONDS = 5.0

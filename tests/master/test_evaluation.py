@@ -32,6 +32,42 @@ def test_each_member_gets_a_task_that_nobody_has() -> None:
     assert evaluation.is_busy(A)
 
 
+def deal(
+    evaluation: Evaluation, *members: MemberId, sharing: int = 2, now: float = 100.0
+) -> list[tuple[MemberId, int]]:
+    return [(member, leased.task) for member, leased in evaluation.dealt(now, members, sharing, None)[1]]
+
+
+def test_everybody_gets_a_first_task_before_anybody_gets_a_second_and_nobody_a_third() -> None:
+    dealt, _ = begun(9).dealt(100.0, (A, B), 2, None)
+    assert deal(begun(9), A, B) == [(A, 0), (B, 1), (A, 2), (B, 3)]
+    assert deal(dealt, A, B) == []
+    assert deal(dealt.with_result(101.0, B, 1, b""), A, B) == [(B, 4)]
+
+
+def test_the_last_tasks_are_for_those_who_have_nothing() -> None:
+    assert deal(begun(3), A) == [(A, 0), (A, 1)]
+    assert deal(begun(3), A, sharing=3) == [(A, 0)]
+    assert deal(begun(3), A, B) == [(A, 0), (B, 1)]
+    assert deal(begun(1), A, B, sharing=1) == [(A, 0)]
+
+
+def test_a_second_task_takes_as_long_as_it_is_done_not_as_it_is_held() -> None:
+    evaluation, _ = begun(5).dealt(100.0, (A, B), 2, None)
+    evaluation = evaluation.with_result(110.0, A, 0, b"").with_result(120.0, A, 2, b"")
+    assert evaluation.took == (10.0, 10.0)
+    assert deal(evaluation, A, now=120.0) == [(A, 4)]
+    evaluation = evaluation.with_result(125.0, A, 4, b"")
+    assert deal(evaluation, A, now=100.0 + LONG * 10.0) == [(A, 1)]
+
+
+def test_both_tasks_of_a_member_that_is_gone_are_free_again() -> None:
+    evaluation, _ = begun(4).dealt(100.0, (A, B), 1, None)
+    evaluation = evaluation.with_result(101.0, B, 1, b"").with_result(102.0, B, 3, b"")
+    assert deal(evaluation, B, now=102.0) == []
+    assert deal(evaluation.free(A), B, sharing=1, now=102.0) == [(B, 0), (B, 2)]
+
+
 def test_the_first_result_of_a_task_counts() -> None:
     evaluation = begun(1).with_result(101.0, A, 0, b"first").with_result(102.0, B, 0, b"second")
     assert evaluation.results == {0: b"first"}

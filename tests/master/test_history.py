@@ -78,6 +78,23 @@ def test_the_rate_is_of_the_last_seconds() -> None:
     assert history.rate(30.0) == pytest.approx(100 * 6 / 17, rel=0.2)  # it falls while nothing comes
 
 
+def test_what_workers_repeat_to_another_master_has_no_rate() -> None:
+    """Its journal is behind: that they have done 9,000 records in the first second is only what it hears."""
+    history = EventHistory(0.0)
+    history.tell(HistoryEvent(event(EventKind.MASTER, 1.0)))
+    rates = []
+    for tenth, records in enumerate((1_000, 1_000, 5_000, 10_000), start=1_000):
+        history.progress(tenth / 10, 0, records, None)
+        rates.append(history.rate(tenth / 10 + 0.05))
+    assert rates == [None] * 4
+    assert history.seconds_left(100.5, schedule(epochs=1000)) is None
+    for tenth in range(1_010, 1_100, 10):  # 100 each second
+        history.progress(tenth / 10, 0, 10 * tenth, None)
+        rates.append(history.rate(tenth / 10))
+    assert [rate for rate in rates if rate is not None] == [pytest.approx(100.0)] * 7
+    assert rates[-1] is not None
+
+
 def test_time_left_and_share() -> None:
     history = EventHistory(0.0)
     assert history.done(None) is None

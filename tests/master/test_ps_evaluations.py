@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.control.protocol.messages import (
+    Acknowledged,
     Barrier,
     Evaluated,
     GateOpen,
@@ -27,7 +28,14 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.master.core import events
 from elasticdl.master.core.done import TaskNumber
-from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, StoppingRecord, read_journal
+from elasticdl.master.core.records import (
+    ErrorRecord,
+    EvaluatedRecord,
+    FailedRecord,
+    FinishedRecord,
+    StoppingRecord,
+    read_journal,
+)
 from tests.master.psrig import EVALUATION, Rig, accounts_of, leased, result
 
 VALUES = (("val_loss", 0.5),)
@@ -339,3 +347,57 @@ def test_a_barrier_that_is_none_is_passed_by_nobody() -> None:
     rig = following(FIRST)
     rig.say(FIRST, BarrierPassed(state(7), ""))
     assert rig.refused
+
+
+def test_a_worker_whose_callbacks_are_not_those_of_the_others_fails_with_the_reason() -> None:
+    """Otherwise the job would wait at its next barrier for a word that nobody else has to say."""
+    rig = Rig(evaluation=EVALUATION)
+    rig.start(FIRST)
+    rig.say(FIRST, FoundMetrics("metrics"))
+    begun, other = rig.heard(FIRST, Leased)
+    rig.say(FIRST, TaskDone(begun.task, 0))
+    rig.follows = True
+    rig.connect(SECOND)
+    (record,) = (one for one in rig.journal if isinstance(one, ErrorRecord))
+    assert record.worker == SECOND
+    assert rig.heard(SECOND, Acknowledged) == [Acknowledged("failed")]
+    assert rig.heard(SECOND, Leased) == []
+    rig.die(SECOND)
+    rig.say(FIRST, TaskDone(other.task, 0))
+    assert train(rig, FIRST) == [2]
+    evaluate(rig, FIRST)
+    assert 3 in train(rig, FIRST), "beyond the barrier without a word of callbacks"
+    rig.follows = False
+    rig.connect("worker-1-2")
+    rig.follows = True
+    rig.connect("worker-1-3")
+    (failed,) = (one for one in rig.journal if isinstance(one, FailedRecord))
+    assert failed.reason.startswith(
+        "worker-1-3 failed with the error that worker-1-1 had before: its callbacks follow"
+    )
+    assert "and those of worker-0-1 do not; callbacks() must return the same in all workers" in failed.reason
+
+
+def test_before_the_first_step_callbacks_that_differ_end_the_job() -> None:
+    rig = Rig(evaluation=EVALUATION, follows=True)
+    rig.start(FIRST)
+    rig.follows = False
+    rig.connect(SECOND)
+    (failed,) = (one for one in rig.journal if isinstance(one, FailedRecord))
+    assert failed.worker == SECOND
+    assert "its callbacks do not follow epochs or evaluations, and those of worker-0-1 do;" in failed.reason
+
+
+def test_a_worker_that_says_something_else_of_its_callbacks_than_before_is_refused() -> None:
+    rig = following(FIRST, SECOND)
+    rig.disconnect(SECOND)
+    rig.follows = False
+    rig.connect(SECOND)
+    assert rig.refused == [
+        (
+            SECOND,
+            "worker-1-1 says Enroll, which can't be: its callbacks did follow epochs or evaluations before, and do not now",
+        )
+    ]
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    assert train(rig, FIRST) == [3, 4]

@@ -107,14 +107,15 @@ def job() -> Job:
     return made
 
 
-def test_each_worker_gets_one_task_at_a_time_and_the_metrics_come_last(job: Job) -> None:
+def test_each_worker_gets_a_task_and_the_next_one_and_the_metrics_come_last(job: Job) -> None:
+    assert job.leased(1) == [0, 1], "as many are left as there are to be workers"
     job.join(2)
     assert any(isinstance(one, Enrolled) for one in job.told(1))
-    assert (job.leased(1), job.leased(2)) == ([0], [1])
+    assert (job.leased(1), job.leased(2)) == ([0, 1], [2])
     job.now = 1.0
-    job.hear(2, TaskResult(STATE, 1, bytes(8)))
-    assert (job.leased(1), job.leased(2)) == ([0], [1, 2])
     job.hear(2, TaskResult(STATE, 2, bytes(8)))
+    job.hear(1, TaskResult(STATE, 1, bytes(8)))
+    assert (job.leased(1), job.leased(2)) == ([0, 1], [2])
     assert not [one for one in job.told(2) if isinstance(one, TaskLeased) and one.kind == TaskKind.METRICS]
     job.hear(1, TaskResult(STATE, 0, b"12345678"))
     makers = [
@@ -142,7 +143,7 @@ def test_every_worker_hears_of_the_checkpoint_that_is_journalled() -> None:
     later = Job(TaskKind.PREDICT, checkpoint="/c/checkpoint-4/manifest.json", records=journal)
     later.join(1)
     assert UseCheckpoint("/c/checkpoint-3/manifest.json") in later.told(1)
-    assert later.leased(1) == [0]
+    assert later.leased(1) == [0, 1]
 
 
 REPORT = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
@@ -187,8 +188,8 @@ def test_metrics_before_all_results_are_there_count_for_nothing(job: Job) -> Non
     assert not job.master.journal.evaluated
 
 
-def test_a_silent_worker_is_killed_and_its_task_is_leased_again(job: Job) -> None:
-    assert job.leased(1) == [0]
+def test_a_silent_worker_is_killed_and_its_tasks_are_leased_again(job: Job) -> None:
+    assert job.leased(1) == [0, 1]
     job.now = 4.0
     job.join(2)
     job.give(events.Beat(MemberId("m2"), 0, 0, 0, 0.0))
@@ -196,8 +197,9 @@ def test_a_silent_worker_is_killed_and_its_task_is_leased_again(job: Job) -> Non
     job.now = 7.0
     killed = [one.worker for one in job.give(events.Tick()) if isinstance(one, events.Kill)]
     assert killed == ["worker-1-1"]
-    job.hear(2, TaskResult(STATE, 1, bytes(8)))
-    assert job.leased(2) == [1, 0]
+    job.hear(2, TaskResult(STATE, 2, bytes(8)))
+    job.hear(2, TaskResult(STATE, 0, bytes(8)))
+    assert job.leased(2) == [2, 0, 1]
 
 
 def test_a_worker_that_beats_and_does_nothing_is_killed(job: Job) -> None:
@@ -208,12 +210,15 @@ def test_a_worker_that_beats_and_does_nothing_is_killed(job: Job) -> None:
         assert killed == (["it makes no progress"] if second == 60 else [])
 
 
-def test_a_worker_that_leaves_is_released_and_its_task_is_leased_to_another(job: Job) -> None:
+def test_a_worker_that_leaves_is_released_and_its_tasks_are_leased_to_another(job: Job) -> None:
     job.join(2)
     job.hear(1, Leave((), 0))
     assert isinstance(job.told(1)[-1], Released)
-    job.hear(2, TaskResult(STATE, 1, bytes(8)))
-    assert job.leased(2) == [1, 0]
+    assert job.leased(2) == [2, 0]
+    job.hear(2, TaskResult(STATE, 2, bytes(8)))
+    assert job.leased(2) == [2, 0], "the last one is for who has nothing"
+    job.hear(2, TaskResult(STATE, 0, bytes(8)))
+    assert job.leased(2) == [2, 0, 1]
 
 
 def test_another_master_takes_what_workers_say_they_have_done(job: Job) -> None:
@@ -233,7 +238,7 @@ def test_a_worker_may_be_ready_before_another_master_has_found_the_data(kind: Ta
     later.join(1)
     assert later.leased(1) == []
     later.give(events.DataFound(SHARDS, ()))
-    assert later.leased(1) == [0]
+    assert later.leased(1) == [0, 1]
 
 
 # ---------------------------------------------------------------------- a load into a table

@@ -55,7 +55,7 @@ def plan_of(seed: int) -> Plan:
         span=rng.choice((100, 200, 300)),
         minimum=min(workers, rng.choice((1, 1, 2, workers))),
         gates=rng.choice((0, 0, 1, 2)),
-        eval_tasks=rng.choice((1, 2, 3)),
+        eval_tasks=rng.choice((1, 2, 5)),
         gate_faults=some(2, 0.5),
         lasting=rng.random() < 0.5,
         resumed=some(3, 0.15),

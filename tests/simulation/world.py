@@ -17,7 +17,7 @@ from typing import Any
 from elasticdl.checkpoint.layout import group_draft_of
 from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage, NewView, Saved
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.control.protocol.view import MemberId, StateId, View
 from elasticdl.data.plan.schedule import policy_lanes
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
@@ -32,9 +32,11 @@ from elasticdl.master.core.records import (
 from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.snapshots import Saving
+from tests.simulation.faults import Faults
 from tests.simulation.oracle import History, Lineage, Oracle, Violation
 from tests.simulation.plan import EVENTS, KINDS, OUTPUT, SNAPSHOTS, TIMES, Plan, table
 from tests.simulation.processes import Connection, MasterProcess, Ring, SavedPart, Token, Worker
+from tests.simulation.transfers import Transfers
 
 
 class World:
@@ -75,20 +77,18 @@ class World:
         self.by_id: dict[MemberId, Worker] = {}
         self.masters: list[MasterProcess] = []
         self.rings: dict[tuple[int, int], Ring] = {}
-        self.waiting_heals: list[tuple[Worker, Token]] = []
+        self.transfers = Transfers(self)
         self.faulty = True
-        self._export_faults = plan.export_faults
         self._final_drains = plan.final_drains
         self.stop_reply: bool | None = None
         self.ended: str | None = None
         minibatch = 4
-        self._gate_faults = plan.gate_faults
-        self._part_faults = plan.part_faults
         self.shards, self.schedule = table(
             plan.tasks, plan.chunks, minibatch, plan.max_step, plan.gates, plan.eval_tasks
         )
         self.published = False
         self._faults: list[tuple[int, Callable[[], None]]] = []
+        self.faults = Faults(self)
         self.earlier = self._earlier() if plan.resumed else None
         """The checkpoint of an earlier job."""
         self.oracle = Oracle(self)
@@ -118,7 +118,7 @@ class World:
         for join in range(plan.joins):
             self.at_event(lambda index=plan.workers + join: self.start_worker(index, 0))
         self.start_master()
-        self._plan_faults()
+        self.faults.plan()
 
     def _earlier(self) -> ResumedStateRecord:
         position, path = self.schedule.start(self.random.choice((1, 2))), "earlier/checkpoint-7/manifest.json"
@@ -160,7 +160,7 @@ class World:
             action()
             self.events += 1
             if self.faulty and not faults and self.events > self.plan.span:
-                self._heal_world()
+                self.faults.end()
             if self.events > EVENTS:
                 raise Violation(f"the job does not end: {self.describe()}")
         if not self.oracle.over():
@@ -178,167 +178,6 @@ class World:
                     f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.accumulator.lanes)}"
                 )
         return "; ".join(parts)
-
-    # ------------------------------------------------------------------ faults
-
-    def _plan_faults(self) -> None:
-        plan = self.plan
-        for count, fault in (
-            (plan.kills, self._kill_somebody),
-            (plan.pauses, self._pause_somebody),
-            (plan.drains, self._drain_somebody),
-            (plan.errors, self._break_program),
-            (plan.glitches, self._break_link),
-            (plan.disconnects, self._disconnect_somebody),
-            (plan.partitions, self._partition_somebody),
-            (plan.master_kills, self._kill_master),
-            (plan.master_pauses, self._pause_master),
-            (plan.second_masters, self.start_master),
-            (plan.stops, self._ask_stop),
-            (plan.hangs, self._hang_somebody),
-            (plan.stuck, self._stick_somebody),
-        ):
-            for _ in range(count):
-                self.at_event(fault)
-
-    def _someone(self) -> Worker | None:
-        alive = [worker for worker in self.workers if worker.lives]
-        return self.random.choice(alive) if alive else None
-
-    def _kill_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.oracle.faultless = False
-            self.kill(worker, "killed by SIGKILL")
-
-    def _pause_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.pause(worker)
-
-    def pause(self, worker: Worker) -> None:
-        if worker.status == "up":
-            self.oracle.faultless = False
-            self.say(f"{worker.name} is paused")
-            worker.status = "paused"
-            self.after(
-                self.random.choice((0.3, 3.0, 5.0, 30.0)) * self.random.random(),
-                f"{worker.name} wakes up",
-                lambda: self.wake(worker),
-            )
-
-    def _hang_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.oracle.faultless = False
-            self.say(f"{worker.name} hangs for ever")
-            worker.status = "paused"
-            worker.hangs = True
-
-    def _stick_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.oracle.faultless = False
-            self.say(f"the program of {worker.name} hangs for ever")
-            worker.stuck = True
-
-    def wake(self, process: Worker | MasterProcess) -> None:
-        if process.status != "paused" or (isinstance(process, Worker) and process.hangs):
-            return
-        process.status = "up"
-        stash, process.stash = process.stash, []
-        for event in stash:
-            if isinstance(process, Worker):
-                self.feed(process, event)
-            else:
-                self.feed_master(process, event)
-
-    def _drain_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.say(f"{worker.name} gets SIGTERM")
-            self.feed(worker, to_member.DrainRequested())
-
-    def _break_program(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.oracle.faultless = False
-            self.oracle.erred = True
-            self.say(f"{worker.name} hits a program error")
-            signature = self.random.choice(("A", "B", "C"))
-            self.feed(worker, to_member.ProgramError("program", signature, "", "Traceback"))
-
-    def _break_link(self) -> None:
-        rings = [(r, m) for r in self.rings.values() for m in r.waiting if not r.waiting[m][1].done]
-        if rings:
-            self.oracle.faultless = False
-            ring, member = self.random.choice(rings)
-            others = [peer.id for peer in ring.view.members if peer.id != member]
-            self.fail_ring(ring, member, self.random.choice(others) if others else None)
-
-    def _disconnect_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None and worker.connection is not None:
-            self.oracle.faultless = False
-            self.cut(worker.connection)
-
-    def _partition_somebody(self) -> None:
-        worker = self._someone()
-        if worker is not None:
-            self.partition(worker)
-
-    def partition(self, worker: Worker) -> None:
-        self.oracle.faultless = False
-        self.say(f"{worker.name} can't reach any master")
-        worker.unreachable_until = self.now + self.random.uniform(1.0, 6.0)
-        if worker.connection is not None:
-            self.cut(worker.connection)
-
-    def _break_exporter(self, worker: Worker) -> None:
-        if self._export_faults:
-            self._export_faults -= 1
-            fault = self.random.choice(
-                (self.partition, self.pause, lambda w: self.kill(w, "killed by SIGKILL"))
-            )
-            self.after(
-                self.delay("file"),
-                f"something happens to {worker.name}",
-                lambda: fault(worker) if worker.lives else None,
-            )
-
-    def _live_masters(self) -> list[MasterProcess]:
-        return [master for master in self.masters if master.lives]
-
-    def _kill_master(self) -> None:
-        alive = self._live_masters()
-        if alive:
-            self.end_master(self.random.choice(alive), "dead")
-
-    def _pause_master(self) -> None:
-        alive = [master for master in self.masters if master.status == "up"]
-        if alive:
-            master = self.random.choice(alive)
-            self.say(f"master {master.number} is paused")
-            self.oracle.faultless = False
-            master.status = "paused"
-            self.after(self.delay("pause"), f"master {master.number} wakes up", lambda: self.wake(master))
-
-    def _ask_stop(self) -> None:
-        if self.stop_reply is None:
-            self.stop_reply = False
-        if self.stop_reply or self.ended is not None:
-            return
-        alive = self._live_masters()
-        if alive:
-            self.feed_master(self.random.choice(alive), to_master.StopAsked(1, "asked"))
-        self.after(0.5, "the client asks again", self._ask_stop)
-
-    def _heal_world(self) -> None:
-        """From here on nothing breaks any more: the job must end."""
-        self.faulty = False
-        self.say("faults are over")
-        for process in (*self.workers, *self.masters):
-            self.wake(process)
 
     # ------------------------------------------------------------------ masters
 
@@ -383,6 +222,9 @@ class World:
         if master.machine.view_end.sealed_at is not None:
             self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
 
+    def live_masters(self) -> list[MasterProcess]:
+        return [master for master in self.masters if master.lives]
+
     def end_master(self, master: MasterProcess, status: str) -> None:
         self.say(f"master {master.number} ends: {status}")
         master.status = status
@@ -391,11 +233,11 @@ class World:
         self.after(self.delay("start"), "the launcher looks for a master", self._keep_master)
 
     def _end_masters(self) -> None:
-        for master in self._live_masters():
+        for master in self.live_masters():
             self.end_master(master, "dead")
 
     def _keep_master(self) -> None:
-        if not self._live_masters() and self.ended is None:
+        if not self.live_masters() and self.ended is None:
             self.start_master()
 
     def feed_master(self, master: MasterProcess, event: Any) -> None:
@@ -494,7 +336,7 @@ class World:
 
     def _at_end(self, master: MasterProcess) -> None:
         for _ in range(self.plan.errors_at_end):
-            self._break_program()
+            self.faults.break_program()
         if self.plan.master_kills_at_end and self.random.random() < 0.7:
             self.end_master(master, "dead")
 
@@ -513,7 +355,7 @@ class World:
     def connect(self, worker: Worker) -> None:
         if not worker.lives or worker.connection is not None:
             return
-        alive = self._live_masters()
+        alive = self.live_masters()
         if not alive or self.now < worker.unreachable_until:
             if self.ended is None:
                 self.after(
@@ -626,7 +468,7 @@ class World:
         if worker.connection is not None:
             self.cut(worker.connection)
         self.close_views(worker, 1 << 30, linger=False)
-        for master in self._live_masters():
+        for master in self.live_masters():
             self.after(
                 self.delay("wait status"),
                 f"master {master.number} gets the status of {worker.name}",
@@ -692,7 +534,7 @@ class World:
                 assert worker.lineage is not None
                 self.oracle.names(state, worker.lineage, f"{worker.name} serves")
                 worker.serving = (view_id, state, worker.lineage, worker.history)
-                self._start_transfers(worker)
+                self.transfers.start(worker)
             case to_member.TakePart():
                 self._take_part(worker, instruction)
             case to_member.EndTraining():
@@ -703,7 +545,7 @@ class World:
                 self.say(f"{worker.name} exits with {code}: {reason}")
                 self._leave(worker, f"exit code {code}", relaunch=code not in (0, 2))
             case to_member.Heal():
-                self._heal(worker, instruction)
+                self.transfers.heal(worker, instruction)
             case to_member.Compute():
                 self._compute(worker, instruction)
             case to_member.Contribute():
@@ -718,7 +560,7 @@ class World:
                 self._pass_gate(worker, instruction)
             case to_member.Export():
                 self._export(worker, instruction)
-                self._break_exporter(worker)
+                self.faults.break_exporter(worker)
 
     # ------------------------------------------------------------------ work
 
@@ -728,7 +570,7 @@ class World:
         worker.token = Token(work)
         return worker.token
 
-    def _come_back(
+    def come_back(
         self, worker: Worker, token: Token, delay: float, label: str, outcome: Callable[[], Any]
     ) -> None:
         """Schedule the end of a piece of work; a later call for the same one replaces it."""
@@ -765,7 +607,7 @@ class World:
                 continue
             if token.scheduled and self.random.random() < 0.4:
                 continue
-            self._come_back(worker, token, self.delay("cancel"), "cancelled", to_member.WorkCancelled)
+            self.come_back(worker, token, self.delay("cancel"), "cancelled", to_member.WorkCancelled)
 
     def _compute(self, worker: Worker, work: to_member.Compute) -> None:
         token = self._begin(worker, work)
@@ -778,7 +620,7 @@ class World:
             worker.late = worker.late or not worker.machine.active
             return to_member.ChunkComputed(work.lane, records, float(records), 0.0)
 
-        self._come_back(worker, token, self.delay("compute"), f"has computed lane {work.lane}", outcome)
+        self.come_back(worker, token, self.delay("compute"), f"has computed lane {work.lane}", outcome)
 
     def _commit(self, worker: Worker, work: to_member.Commit) -> None:
         token = self._begin(worker, work)
@@ -792,7 +634,7 @@ class World:
         assert worker.lineage is not None
         worker.lineage = (*worker.lineage, work.view)
         worker.accumulator = []
-        self._come_back(
+        self.come_back(
             worker,
             token,
             self.delay("apply"),
@@ -812,25 +654,25 @@ class World:
             worker.sums = (work.task, work.chunk + 1, worker.lineage)
             if work.chunk + 1 < self.schedule.evaluation.num_chunks(work.task):
                 return to_member.ChunkEvaluated(work.state, work.task, work.chunk, None)
-            self._break_at_gate(worker)
+            self.faults.break_at_gate(worker)
             # what it was made of, so that the oracle can tell
             body = json.dumps([work.task, worker.lineage], separators=(",", ":"))
             return to_member.ChunkEvaluated(work.state, work.task, work.chunk, body.encode())
 
         label = f"has evaluated minibatch {work.chunk} of task {work.task}"
-        self._come_back(worker, token, self.delay("compute"), label, outcome)
+        self.come_back(worker, token, self.delay("compute"), label, outcome)
 
     def _compute_metrics(self, worker: Worker, work: to_member.ComputeMetrics) -> None:
         token = self._begin(worker, work)
 
         def outcome() -> to_member.MetricsComputed:
-            self._break_at_gate(worker)
+            self.faults.break_at_gate(worker)
             self._numbers += 1
             # two who make them may differ in a last bit
             values = ((work.body.decode(), float(self._numbers)),)
             return to_member.MetricsComputed(work.state, values)
 
-        self._come_back(worker, token, self.delay("compute"), "has made metrics", outcome)
+        self.come_back(worker, token, self.delay("compute"), "has made metrics", outcome)
 
     def _pass_gate(self, worker: Worker, work: to_member.PassGate) -> None:
         token = self._begin(worker, work)
@@ -838,7 +680,7 @@ class World:
         self.oracle.names(work.state, worker.lineage, f"{worker.name} passes")
         self.oracle.passed(worker, work.state, work.values)
         worker.history = (*worker.history, (work.state, work.values))
-        self._come_back(
+        self.come_back(
             worker,
             token,
             self.delay("apply"),
@@ -850,25 +692,6 @@ class World:
         """Tell whether a state has the best metrics so far, by a rule that all members share."""
         return self.plan.lasting and work.values is not None and int(work.values[0][1]) % 2 == 0
 
-    def _break_at_gate(self, worker: Worker) -> None:
-        """Let something happen when a result is there and nobody has heard of it yet, or soon after."""
-        if not self._gate_faults or self.random.random() < 0.5:
-            return
-        self._gate_faults -= 1
-        faults: dict[str, Callable[[], None]] = {
-            "kill": lambda: self.kill(worker, "killed by SIGKILL"),
-            "drain": lambda: self.feed(worker, to_member.DrainRequested()),
-            "join": lambda: self.start_worker(200 + len(self.workers), 0),
-            "stop": self._ask_stop,
-            "master": self._kill_master,
-            "second master": self.start_master,
-            "pause": lambda: self.pause(worker),
-            "cut": self._disconnect_somebody,
-        }
-        fault = self.random.choice(tuple(faults))
-        self.say(f"at the gate: {fault}")
-        self.after(self.delay("message"), fault, faults[fault])
-
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)
         path = unpublished_path(OUTPUT, work.state.step, work.state.view)
@@ -879,7 +702,7 @@ class World:
             self.histories[path] = worker.history
             return to_member.ExportWritten(work.view, path, str(worker.lineage), ())
 
-        self._come_back(worker, token, self.delay("file"), "has exported", outcome)
+        self.come_back(worker, token, self.delay("file"), "has exported", outcome)
 
     # ------------------------------------------------------------------ saved states
 
@@ -902,7 +725,7 @@ class World:
             saved = Saved(
                 cut, take.position, path, take.rank, 1, take.members, 0, str(content.history), error
             )
-            self._break_at_part(worker)
+            self.faults.break_at_part(worker)
             self.feed(worker, to_member.PartWritten(saved))
 
         self.after(self.delay("file"), f"{worker.name} has written {path}", written)
@@ -917,7 +740,7 @@ class World:
                 return
             if not fails:
                 self.complete(cut, told)
-            self._break_at_part(None)
+            self.faults.break_at_part(None)
             error = "the disk is full" if fails else None
             self.feed_master(master, to_master.ManifestWritten(told.number, "", error, cut))
 
@@ -927,29 +750,6 @@ class World:
         """Write a manifest."""
         self.oracle.completed(cut, [self.parts[path] for path, _, _ in told.parts])
         self.manifests[group_draft_of(SNAPSHOTS, cut.view, cut.state.step, passed=cut.passed)] = cut
-
-    def _break_at_part(self, worker: Worker | None) -> None:
-        """Let something happen when a part or a manifest is written and nobody has heard of it yet, or soon after."""
-        if not self._part_faults or self.random.random() < 0.5:
-            return
-        self._part_faults -= 1
-        faults: dict[str, Callable[[], None]] = {
-            "kill": self._kill_somebody,
-            "kill all": lambda: [self.kill(one, "killed by SIGKILL") for one in list(self.workers)] and None,
-            "join": lambda: self.start_worker(300 + len(self.workers), 0),
-            "drain": self._drain_somebody,
-            "stop": self._ask_stop,
-            "master": self._kill_master,
-            "second master": self.start_master,
-            "cut": self._disconnect_somebody,
-            "break": self._break_link,
-        }
-        if worker is not None:
-            faults["kill it"] = lambda: self.kill(worker, "killed by SIGKILL")
-            faults["pause"] = lambda: self.pause(worker)
-        fault = self.random.choice(tuple(faults))
-        self.say(f"at a part: {fault}")
-        self.after(self.delay("message"), fault, faults[fault])
 
     # ------------------------------------------------------------------ rings
 
@@ -999,14 +799,14 @@ class World:
             ),
         )
         event = to_member.RingCompleted(ring.view.id, ring.step, total)
-        self._come_back(
+        self.come_back(
             worker, token, self.delay("ring"), f"ring of step {ring.step} is complete", lambda: event
         )
 
     def fail_ring(self, ring: Ring, member: MemberId, accused: MemberId | None) -> None:
         worker, token = ring.waiting[member]
         event = to_member.RingFailed(ring.view.id, ring.step, accused, "eof")
-        self._come_back(worker, token, self.delay("ring"), f"ring of step {ring.step} breaks", lambda: event)
+        self.come_back(worker, token, self.delay("ring"), f"ring of step {ring.step} breaks", lambda: event)
 
     def close_views(self, worker: Worker, upto: int, linger: bool) -> None:
         """Close the data plane of a worker's views up to `upto`; who waits for it there notices."""
@@ -1022,9 +822,9 @@ class World:
                     continue
                 if not full or (not linger and self.random.random() < 0.3):
                     self.fail_ring(ring, member, worker.id)
-        for healee, token in self.waiting_heals:
+        for healee, token in self.transfers.waiting:
             if not token.done and token.work.source == worker.id and token.work.view <= upto:
-                self._fail_heal(healee, token)
+                self.transfers.fail(healee, token)
         if worker.view is not None and worker.view.id <= upto:
             rank = worker.view.rank(worker.id)
             assert rank is not None
@@ -1032,40 +832,9 @@ class World:
             donor = self.by_id.get(MemberId(str(source)))
             if donor is not None and donor is not worker:
                 view_id = worker.view.id
-                self._tell_donor(donor, view_id, worker.id, acknowledged=False)
+                self.transfers.tell_donor(donor, view_id, worker.id, acknowledged=False)
 
-    # ------------------------------------------------------------------ transfers
-
-    def _heal(self, worker: Worker, work: to_member.Heal) -> None:
-        if worker.heal is not None:
-            raise Violation(f"{worker.name} gets {work} while {worker.heal.work} is under way")
-        token = worker.heal = Token(work)
-        if work.source == INITIAL:
-            self._come_back(
-                worker,
-                token,
-                self.delay("file"),
-                "has made the weights",
-                lambda: self._healed(worker, work, (work.state.view,), ()),
-            )
-        elif work.source == SNAPSHOT:
-            assert work.path is not None
-            content, history = self.saved(work.path)
-            self._come_back(
-                worker,
-                token,
-                self.delay("file"),
-                "has loaded the snapshot",
-                lambda: self._healed(worker, work, content, history),
-            )
-        else:
-            donor = self.by_id[MemberId(work.source)]
-            self.waiting_heals = [entry for entry in self.waiting_heals if not entry[1].done]
-            self.waiting_heals.append((worker, token))
-            if not donor.lives or donor.closed >= work.view:
-                self._fail_heal(worker, token)
-            else:
-                self._start_transfers(donor)
+    # ------------------------------------------------------------------ what was transferred or saved
 
     def saved(self, path: str) -> tuple[Lineage, History]:
         """Return what is saved in a checkpoint: the state, and what callbacks have had."""
@@ -1079,52 +848,7 @@ class World:
         ]
         return part.lineage, part.history
 
-    def _fail_heal(self, worker: Worker, token: Token) -> None:
-        work = token.work
-        self._come_back(
-            worker,
-            token,
-            self.delay("message"),
-            "transfer breaks",
-            lambda: to_member.HealFailed(work.view, "eof"),
-        )
-
-    def _start_transfers(self, donor: Worker) -> None:
-        if donor.serving is None:
-            return
-        for healee, token in self.waiting_heals:
-            work = token.work
-            if (
-                token.done
-                or token.scheduled
-                or work.source != donor.id
-                or (work.view, work.state) != donor.serving[:2]
-            ):
-                continue
-            content, history = donor.lineage, donor.serving[3]
-            self._come_back(
-                healee, token, self.delay("transfer"), f"has the state of {donor.name}",
-                lambda h=healee, w=work, c=content, p=history: self._transferred(h, w, donor, c, p),
-            )  # fmt: skip
-
-    def _transferred(
-        self,
-        healee: Worker,
-        work: to_member.Heal,
-        donor: Worker,
-        content: Lineage | None,
-        history: History,
-    ) -> Any:
-        if healee.closed >= work.view and content is not None:
-            return self._healed(healee, work, content, history)  # the last byte was faster than the seal
-        if donor.serving is None or donor.serving[0] != work.view or not donor.lives:
-            return to_member.HealFailed(work.view, "eof")
-        if content != donor.lineage or content is None:
-            raise Violation(f"a transfer from {donor.name} to {healee.name} mixed two states")
-        self._tell_donor(donor, work.view, healee.id, acknowledged=True)
-        return self._healed(healee, work, content, history)
-
-    def _healed(
+    def healed(
         self, worker: Worker, work: to_member.Heal, content: Lineage, history: History
     ) -> to_member.Healed:
         self.oracle.names(work.state, content, f"{worker.name} heals")
@@ -1140,12 +864,6 @@ class World:
 
     def keeps_gradients_over_heal(self) -> bool:
         return False
-
-    def _tell_donor(self, donor: Worker, view_id: ViewId, healee: MemberId, acknowledged: bool) -> None:
-        event = to_member.HealeeLeft(view_id, healee, acknowledged)
-        self.after(
-            self.delay("message"), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event)
-        )
 
     # ------------------------------------------------------------------ words
 

@@ -602,6 +602,16 @@ def test_a_task_is_evaluated_with_what_servers_have_and_nothing_is_pushed(wave: 
     assert [one.message for one in rig.last if isinstance(one, Send)] == [TaskResult(BARRIER, 1, b"body")]
 
 
+def test_the_next_task_is_evaluated_without_a_word_of_the_master_and_expected_before() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.hear(task(1), task(0))
+    rig.until()
+    fetched = [(one.task, one.chunk, one.following) for one in rig.done(FetchEvaluated)]
+    assert fetched == [(1, 0, 0), (1, 1, 0), (0, 0, None), (0, 1, None)]
+    assert [(one.task, one.chunk) for one in rig.done(EvaluateChunk)] == [(1, 0), (1, 1), (0, 0), (0, 1)]
+    assert rig.say(task(1), task(0)) == [TaskResult(BARRIER, 1, b"body"), TaskResult(BARRIER, 0, b"body")]
+
+
 def test_variables_are_pulled_once_for_a_barrier_unless_the_worker_trains_meanwhile() -> None:
     rig = Rig(evaluation=EVALUATION)
     for number, trains in ((0, False), (1, False), (0, True)):

@@ -52,8 +52,6 @@ HEAD = "head.json"
 """What a state has beside the bytes of its arrays, until the manifest has it."""
 
 _CRC = (1 << 32) - 1
-_PIECE = 8 << 20
-"""Bytes that are read at once where a part is only compared with its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +221,6 @@ def _part(folder: Path, body: object) -> Part:
     return Part(file_beside(folder, name), integer(size), integer(crc, most=_CRC))
 
 
-def verify_parts(manifest: GroupManifest) -> None:
-    """Read all parts and compare them with the manifest. Raises BadData, naming the file."""
-    for part in manifest.parts:
-        crc = 0
-        try:
-            with open(part.file, "rb") as file:
-                while piece := file.read(_PIECE):
-                    crc = crc32c(piece, crc)
-        except OSError as error:
-            raise BadData(f"{part.file}: the checkpoint can't be read: {error.strerror}") from None
-        _compare(part, crc)
-
-
 def read_state(path: Path) -> State:
     """Read the state of the checkpoint whose manifest is at `path`. Raises BadData, naming the file, if it is damaged."""
     manifest = read_body(path, {Kind.GROUP: read_group})
@@ -253,12 +238,8 @@ def read_state(path: Path) -> State:
             raise BadData(f"{part.file}: the checkpoint can't be read: {error.strerror}") from None
         if filled < part.size:
             raise BadData(f"{part.file}: the checkpoint is damaged: the file ends after {filled:,} bytes")
-        _compare(part, crc32c(place))
+        if crc32c(place) != part.crc:
+            raise BadData(f"{part.file}: the checkpoint is damaged: its checksum does not hold")
         start += part.size
     image = StateImage(manifest.meta, body)
     return State(manifest.state, manifest.position, manifest.sums, image, manifest.passed, manifest.best)
-
-
-def _compare(part: Part, crc: int) -> None:
-    if crc != part.crc:
-        raise BadData(f"{part.file}: the checkpoint is damaged: its checksum does not hold")

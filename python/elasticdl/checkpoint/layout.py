@@ -2,7 +2,7 @@
 
 A checkpoint is written in a folder beside (`.checkpoint-3.draft`), which gets its name (`checkpoint-3`) when the manifest is in it: so one
 that has its name is whole, or was damaged later. Members of a group write to a draft that is named by what they copy, because only its
-master knows the number. Nothing here reads slots; servers verify what they read, `verify` all.
+master knows the number. Nothing here reads slots: servers verify what they read, and `comparing.py` all.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import errno
 import os
 import re
 import shutil
-import struct
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from elasticdl._core import crc32c
 from elasticdl.checkpoint.manifest import NAME, Kind, Manifest, check_sizes, read_body, read_servers
 from elasticdl.errors import BadData, BadSetting
 
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
     from elasticdl.checkpoint.group import GroupManifest
 
 _PREFIX = "checkpoint-"
-_ROWS = 1
-"""Kind of a piece of a slot that holds rows."""
 _OF_GROUP = re.compile(rf"\.{_PREFIX}step-(\d+)-view-\d+(-passed)?\.draft")
 
 AnyManifest = TypeVar("AnyManifest", bound="Manifest | GroupManifest")
@@ -130,43 +125,6 @@ def read_any(folder: Path) -> Manifest | GroupManifest:
 def _whole(manifest: AnyManifest) -> AnyManifest:
     check_sizes(manifest.sizes())
     return manifest
-
-
-def verify(manifest: Manifest) -> Counter[int]:
-    """Read all of a checkpoint and compare it with its manifest; return how many rows each table has, by number.
-
-    Raises BadData, naming file and slot.
-    """
-    rows = Counter[int]()
-    for file in manifest.sizes():
-        sections = [section for name, section in manifest.sections if name == file]
-        try:
-            # not mapped: a file that is cut meanwhile would end this process
-            with open(file, "rb") as stream:
-                for section in sections:
-                    stream.seek(section.offset)
-                    part = memoryview(stream.read(section.length))
-                    if crc32c(part) != section.crc:
-                        raise BadData(
-                            f"{file}: the checkpoint is damaged: the checksum of slot {section.slot} does not hold"
-                        )
-                    rows += _rows_of(part)
-        except (OSError, ValueError, struct.error) as error:
-            raise BadData(f"{file}: the checkpoint can't be read: {error}") from None
-    return rows
-
-
-def _rows_of(slot: memoryview) -> Counter[int]:
-    """Return how many rows of each table are in a slot; only the beginnings of its pieces are looked at."""
-    rows = Counter[int]()
-    (stamps,) = struct.unpack_from("<Q", slot, 24)
-    at = 32 + 8 * stamps
-    while length := struct.unpack_from("<Q", slot, at)[0]:
-        kind, table, count = struct.unpack_from("<IIQ", slot, at + 8)
-        if kind == _ROWS:
-            rows[table] += count
-        at += 8 + 8 * length
-    return rows
 
 
 def size_of(manifest: Manifest | GroupManifest) -> int:

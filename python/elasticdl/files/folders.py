@@ -9,7 +9,7 @@ import glob
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -21,13 +21,29 @@ INDEX_SUFFIX = ".records-index"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 """End the names of image files, in small letters."""
 
+_NOTES = ("readme", "license", "licence", "copying", "notice", "authors", "citation", "changelog")
+"""Names of files for people, in small letters, without a suffix or with one of `_OF_TEXTS`."""
+_OF_TEXTS = ("", ".txt", ".md", ".rst", ".html", ".pdf")
+_OF_FILE_MANAGERS = ("thumbs.db", "ehthumbs.db", "desktop.ini")
+
 _LOOKED_AT = 10_000
 """Files that a glob is derived from at most; a directory of millions is not searched for the sake of a message."""
 
 
 def is_data(name: str) -> bool:
-    """Tell whether a file of this name in a directory is data: no hidden file, mark or index."""
+    """Tell whether a file or directory of this name in a directory may be data: no hidden file, mark or index."""
     return not name.startswith((".", "_")) and not name.endswith(INDEX_SUFFIX)
+
+
+def is_note(name: str) -> bool:
+    """Tell whether a file of this name is for people or a file manager, such as README.md and Thumbs.db, and never data in a directory."""
+    path = Path(name.lower())
+    return (path.stem in _NOTES and path.suffix in _OF_TEXTS) or path.name in _OF_FILE_MANAGERS
+
+
+def is_data_file(name: str) -> bool:
+    """Tell whether a file of this name in a directory is data."""
+    return is_data(name) and not is_note(name)
 
 
 def find(origin: str) -> list[Path]:
@@ -38,7 +54,7 @@ def find(origin: str) -> list[Path]:
     """
     path = Path(origin)
     if path.is_dir():
-        found = [child for child in path.iterdir() if is_data(child.name)]
+        found = [child for child in path.iterdir() if is_data_file(child.name)]
     elif os.path.lexists(path):
         found = [path]
     else:
@@ -51,24 +67,53 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
-def class_folders(origin: str) -> list[Path]:
-    """Return the directories in a directory, by name, if each stands for a class of images: no data lies beside them, and in the first one
-    that has any file there are images. Empty otherwise. Raises OSError.
+def class_folders(origin: str, classes: Sequence[str] = ()) -> list[Path]:
+    """Return the directories in a directory, by name, if each stands for a class of images: in the first one that has any file there are
+    images. Empty otherwise.
+
+    Args:
+        origin: the directory.
+        classes: their names as far as the user gives them, who then means the images whatever lies beside the directories.
+
+    Raises BadData if data lies beside the directories, and OSError.
     """
     path = Path(origin)
     if not path.is_dir():
         return []
     inside = [child for child in path.iterdir() if is_data(child.name)]
     found = sorted(child for child in inside if child.is_dir())
-    if len(found) < len(inside):
-        return []
     for folder in found:
-        names = list(
-            islice((name for _, _, files in os.walk(folder) for name in files if is_data(name)), _LOOKED_AT)
-        )
+        files = (name for _, _, files in os.walk(folder) for name in files if is_data_file(name))
+        names = list(islice(files, _LOOKED_AT))
+        if names and not any(map(is_image, names)):  # what is none is refused by its name later
+            return []
         if names:
-            return found if any(map(is_image, names)) else []  # what is none is refused by its name later
+            if not classes:
+                beside = [child.name for child in inside if child not in found]
+                check_beside(origin, [folder.name for folder in found], beside)
+            return found
     return []
+
+
+def check_beside(origin: str, classes: Sequence[str], files: Sequence[str]) -> None:
+    """Raise BadData if data lies in a directory beside directories that have images: nobody can tell which of them is meant."""
+    data = sorted(name for name in files if not is_note(name))
+    if not data:
+        return
+    suffix = Counter(Path(name).suffix for name in data).most_common(1)[0][0]
+    pattern = f"a glob in quotes: '{glob.escape(origin.rstrip('/'))}/*{glob.escape(suffix)}'"
+    instead = (
+        "the URL of one" if origin.startswith(("http://", "https://")) else pattern
+    )  # HTTP knows no globs
+    raise BadData(
+        f"{origin} has directories with images, {_some(classes)}, and beside them {_some(data)}: which of them is the data? For images, "
+        f"with a directory for each class, name the classes: --data_reader_params=\"classes=['{classes[0]}', …]\". For the files beside "
+        f"them, give {instead}. Files that are no data may be moved, or renamed so that they begin with '_'"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def is_voc(origin: Path) -> bool:
@@ -135,5 +180,5 @@ def _below(root: str) -> Iterator[tuple[int, str]]:
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if is_data(name))
         depth = len(Path(folder).relative_to(root).parts)
-        for name in filter(is_data, files):
+        for name in filter(is_data_file, files):
             yield depth, Path(name).suffix

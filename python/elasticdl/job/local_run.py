@@ -33,7 +33,7 @@ class OwnProcess:
     """A cluster of one process, the caller's; the only worker it can launch is the member on the caller's thread."""
 
     def __init__(self) -> None:
-        self._events: queue.SimpleQueue[ProcessStarted | ProcessEnded] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[ProcessStarted | ProcessEnded | None] = queue.SimpleQueue()
         self.drain: Future[None] = Future()
 
     def launch(self, name: ProcessName, memory: int = 0) -> None:
@@ -54,14 +54,18 @@ class OwnProcess:
         """Do nothing: nothing has run before this process."""
 
     def events(self, seconds: float) -> list[ProcessStarted | ProcessEnded]:
-        """Wait at most `seconds` for events."""
+        """Wait at most `seconds` for events. Raises ConnectionError after `close`."""
         try:
-            return [self._events.get(timeout=seconds)]
+            event = self._events.get(timeout=seconds)
         except queue.Empty:
             return []
+        if event is None:
+            raise ConnectionError("the job of this process has ended")
+        return [event]
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """End the waiting for events: this process lives on when the job has ended."""
+        self._events.put(None)
 
 
 class _Ending:
@@ -142,6 +146,7 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
         end = (ending.wait(_END_SECONDS) if master.is_alive() else None) or launcher_failed(error)
     assert end is not None, "it is waited for without a limit"
     watch.close()
+    cluster.close()
     first_step = watch.first_step
     place.close()
     return Outcome(end.code, sum_up(place, spec, end, first_step), place)

@@ -292,7 +292,7 @@ class PodJob:
         return datetime.fromisoformat(made).timestamp()
 
     def remove(self, seconds: float) -> bool:
-        """Delete the job with all that it made; tell whether its pods were seen to end within `seconds`. Raises ApiError, Unreachable."""
+        """Delete the job with all that it made; tell whether all of it was seen to end within `seconds`. Raises ApiError, Unreachable."""
         self._api.delete("Job", self.name)
         until = time.monotonic() + seconds
         with contextlib.suppress(ApiError):  # this user may not look at pods
@@ -307,10 +307,12 @@ class PodJob:
         """Tell whether objects of the job are still there, which keep another one from taking its name."""
         names = manifests.Names(self.name)
         kept = {
-            "ConfigMap": names.events, "NetworkPolicy": self.name, "Role": names.account, "RoleBinding": names.account,
-            "ServiceAccount": names.account,
+            "ConfigMap": (names.spec, names.journal, names.store, names.events), "NetworkPolicy": (self.name, names.metrics),
+            "Role": (names.account,), "RoleBinding": (names.account,), "Service": (self.name,), "ServiceAccount": (names.account,),
         }  # fmt: skip
-        return any(self._has_object(kind, name) for kind, name in kept.items())
+        return any(self._has_object(kind, name) for kind, several in kept.items() for name in several) or any(
+            map(self._has_secret, (names.secret, names.metrics))
+        )
 
     def _has_object(self, kind: str, name: str) -> bool:
         """Tell whether an object is seen to be there still; who may not look at some kinds may not have been able to make them."""
@@ -321,6 +323,23 @@ class PodJob:
                 return False
             raise
         return True
+
+    def _has_secret(self, name: str) -> bool:
+        """Tell whether a Secret is there still, by whether its name is taken: who may make jobs need not be allowed to read keys."""
+        try:
+            self._api.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": {"name": name, "namespace": self.namespace},
+                },
+                dry_run=True,
+            )
+        except ApiError as error:
+            if error.status in (403, 409):
+                return error.status == 409
+            raise
+        return False
 
     def _annotate(self, annotations: Mapping[str, str]) -> None:
         try:

@@ -2,7 +2,8 @@
 
 It reads no files and knows no steps. The function is traced over a dataset of one chunk's records and gives that chunk's single
 batch, so no queue stands between caller and pipeline, an error of the user's code belongs to the chunk that caused it, and every
-thread may call it. A feed that asks for whole chunks (`feed.whole_chunks = True`) gets the chunk as one element, and returns one.
+thread may call it. A feed that asks for whole chunks (`feed.whole_chunks = True`) gets the chunk as one element, and returns one; where it
+only maps, no dataset is run at all (`mapped.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.compiled import Compiled
+from elasticdl.keras.mapped import mapped, unrewritten
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
@@ -85,7 +87,8 @@ class FeedPipeline:
                 text = f"{self._path}: feed failed: {describe(error, self._path)}"
                 raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
         try:
-            data = self._traced(tensors)
+            with unrewritten():
+                data = self._traced(tensors)
         except tf.errors.OpError as error:
             # What a Python function raises has the type of another error of TensorFlow, and may say anything.
             if not raised_by_python(error):
@@ -119,7 +122,8 @@ class FeedPipeline:
         # Datasets convert their functions as they do outside of a traced function; `feed` itself is run as it is.
         dataset_of = tf.data.Dataset.from_tensors if self._whole else tf.data.Dataset.from_tensor_slices
         with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED), self._without_endless_loops():
-            dataset = self._feed(dataset_of(records), self._mode, self._metadata)
+            source = dataset_of(records)
+            dataset = self._feed(source, self._mode, self._metadata)
         if not isinstance(dataset, tf.data.Dataset):
             raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {self.expected}")
         element, predicts = dataset.element_spec, self._mode == Mode.PREDICTION
@@ -129,7 +133,10 @@ class FeedPipeline:
                 f"{self._path}: feed returned elements of the structure {show(element)}; expected {self.expected}"
             )
         if self._whole:
-            batch, spec = dataset.get_single_element(), self._of_any_number(dataset)
+            spec = self._of_any_number(dataset)
+            batch = mapped(dataset, source, records)
+            if batch is None:
+                batch = dataset.get_single_element()
         else:
             if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
                 raise BadData(

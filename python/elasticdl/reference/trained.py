@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from elasticdl.reference.evaluation import ReferenceEvaluator, Rows, WholeWeight
 from elasticdl.reference.evaluation import Weights as WeightsOfModel
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays, Model
+from elasticdl.reference.npzfile import read_npz
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
@@ -133,11 +133,7 @@ def export_state(user: UserModel, state: GroupState, path: str) -> None:
 
 
 def _read(user: UserModel, model: Model, path: Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            values = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BadModel(f"--trained_model: {path} can't be read: {error}") from None
+    values = read_npz(path)
     found = {name: value.shape for name, value in values.items()}
     _compare(f"--trained_model: {path}", user, found, _shapes(model))
     return values

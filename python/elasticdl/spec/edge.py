@@ -174,10 +174,9 @@ def check_volumes(spec: JobSpec, *, custom_reader: bool, directory: bool) -> Non
 
 
 def _check_read(spec: JobSpec, *, custom_reader: bool) -> None:
-    annotated = "annotations" in spec.data_reader_params
     for name in DATA:
         if not custom_reader and getattr(spec, name):
-            _check_data(name, getattr(spec, name), annotated)
+            _check_data(name, getattr(spec, name), spec.data_reader_params)
     if spec.trained_model:
         check_trained_model(spec.trained_model)
 
@@ -341,8 +340,8 @@ def _name_of(spec: JobSpec) -> str:
     return name[: _NAME_LIMIT - len(what)] + what
 
 
-def _check_data(name: str, origin: str, annotated: bool) -> None:
-    """Check that there is data; `annotated`: the files of a directory are those that its annotations name."""
+def _check_data(name: str, origin: str, params: Mapping[str, Any]) -> None:
+    """Check that there is data for its readers, with their parameters. Raises BadData or BadSetting."""
     if reader_of(origin):
         file = database_file(origin)
         if file and not Path(file).is_file():
@@ -354,7 +353,10 @@ def _check_data(name: str, origin: str, annotated: bool) -> None:
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise BadData(f"--{name}: the directory {origin!r} can't be read: permission denied")
     try:
-        if folders.class_folders(origin) or folders.is_voc(path) or (annotated and path.is_dir()):
+        # Of such a directory the annotations say what is data.
+        if path.is_dir() and ("annotations" in params or folders.is_voc(path)):
+            return
+        if folders.class_folders(origin, params.get("classes", ())):
             return
         files = folders.find(origin)
     except BadData as error:

@@ -62,11 +62,19 @@ def reader_of(origin: str) -> By | None:
 def database_file(origin: str) -> str:
     """Return the path of a database that is a file; empty if it is none, or lies in memory.
 
-    `sqlite:///a` is relative, `sqlite:////a` is not.
+    `sqlite:///a` is relative, `sqlite:////a` is not, as in SQLAlchemy: https://docs.sqlalchemy.org/en/20/core/engines.html#sqlite
+    Raises BadSetting for two slashes, behind which a server would be.
     """
-    if scheme_of(origin) not in FILE_DATABASES:
+    scheme = scheme_of(origin)
+    if scheme not in FILE_DATABASES:
         return ""
-    return origin.partition("://")[2].partition("?")[0].removeprefix("/")
+    place = origin.partition("://")[2].partition("?")[0]
+    if place and not place.startswith("/"):
+        raise BadSetting(
+            f"{scheme}://{place}: a server would be behind two slashes, and {scheme} has none; the path of a file has three if it is "
+            f"relative, {scheme}:///{place}, and four if it is absolute, {scheme}:////data/x.db"
+        )
+    return place.removeprefix("/")
 
 
 def with_whole_path(origin: str, full: Callable[[str], str]) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.group import GroupManifest, verify_parts
+from elasticdl.checkpoint.comparing import compare, rows_by_table
+from elasticdl.checkpoint.group import GroupManifest
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.control.protocol.status import count_of
 from elasticdl.data.plan.schedule import Schedule
@@ -74,7 +75,7 @@ def _group(manifest: GroupManifest, rows: list[tuple[str, str]]) -> Iterator[str
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
         yield f"{label:<{width}}  {text}"
-    verify_parts(manifest)
+    compare(manifest)
     yield f"{'state':<{width}}  {_WHOLE}"
 
 
@@ -95,7 +96,7 @@ def _servers(manifest: Manifest, rows: list[tuple[str, str]]) -> Iterator[str]:
     width = max(map(len, (*tables, *(label for label, _ in rows))))
     for label, text in rows:
         yield f"{label:<{width}}  {text}"
-    counts = checkpoints.verify(manifest)
+    counts = rows_by_table(manifest)
     for number, (label, table) in enumerate(zip(tables, catalog.tables, strict=True)):
         yield f"{label:<{width}}  {counts[number]:,} rows of {table.width:,}"
     yield f"{'state':<{width}}  {_WHOLE}"

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.comparing import compare
+from elasticdl.checkpoint.choosing import newest_whole
 from elasticdl.checkpoint.group import GroupManifest, read_state
-from elasticdl.checkpoint.layout import AnyManifest
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.checkpoint.saved import Saved, check_values
 from elasticdl.files.output import made_beside
-from elasticdl.master.core.resuming import newest_whole
 from elasticdl.spec.edge import check_output
 from elasticdl.spec.framework import check_output_name
 from elasticdl.spec.jobspec import JobSpec
@@ -32,7 +29,7 @@ def export_tables(checkpoint: str, output: str) -> str:
 
     Raises BadInput or OSError.
     """
-    folder, manifest, passed_over = _found(checkpoint, checkpoints.read)
+    folder, manifest, passed_over = newest_whole(checkpoint, checkpoints.read, "CHECKPOINT")
     check_output(output, directory=True)
     catalog = Catalog.from_json(manifest.model)
     with made_beside(output, "learnt") as made, _room(made) as room:
@@ -48,7 +45,7 @@ def export_model(checkpoint: str, spec: JobSpec) -> str:
 
     Raises BadInput or OSError.
     """
-    folder, manifest, passed_over = _found(checkpoint, checkpoints.read_any)
+    folder, manifest, passed_over = newest_whole(checkpoint, checkpoints.read_any, "CHECKPOINT")
     framework = find_framework(spec)
     form = check_output_name(spec, framework)
     check_output(spec.output, directory=not form.suffix)
@@ -72,18 +69,6 @@ def _export_saved(
         saved = Saved(manifest, Path(room), model.rows())
         check_values(catalog, saved.values, checkpoint)
         model.export(spec.output, kind, saved.values, saved)
-
-
-def _found(checkpoint: str, read: Callable[[Path], AnyManifest]) -> tuple[Path, AnyManifest, str]:
-    """Return the folder of a checkpoint, or of the newest in a directory that is not damaged, its manifest, and what is said of others."""
-
-    def read_whole(folder: Path) -> AnyManifest:
-        manifest = read(folder)
-        if folder != Path(checkpoint):  # else no other could take its place, and what reads it compares it
-            compare(manifest)
-        return manifest
-
-    return newest_whole(checkpoint, read_whole, "CHECKPOINT")
 
 
 def _room(beside: Path) -> tempfile.TemporaryDirectory[str]:

@@ -15,7 +15,7 @@ from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.metricstates import pack, unpack
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.evaluation import MOST_BYTES, EvaluationPlan
-from elasticdl.data.prefetch import ChunkKey, ChunkSource
+from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.readers.reader import Reader
 from elasticdl.errors import BadModel
 from elasticdl.worker.contract.evaluation import Evaluator, MetricValue
@@ -55,13 +55,14 @@ class Evaluating:
 
     def evaluate(self, work: Evaluate) -> ChunkEvaluated:
         """Add a minibatch to the sums of its task, which the first one begins."""
-        return self.add(work.state, work.task, work.chunk, self.fetch(work.task, work.chunk))
+        return self.add(work.state, work.task, work.chunk, self.fetch(work.task, work.chunk, work.following))
 
-    def fetch(self, task: int, chunk: int) -> Any:
-        """Return a minibatch as the evaluator converts it, and expect those that follow; None if every record of it was bad, and may be."""
-        end = min(chunk + AHEAD, self._plan.num_chunks(task))
-        keys = [self._key(task, following) for following in range(chunk, end)]
-        self._chunks.want(keys)
+    def fetch(self, task: int, chunk: int, following: int | None) -> Any:
+        """Return a minibatch as the evaluator converts it, and expect those that follow in its task, and in the following one.
+
+        None if every record of it was bad, and may be.
+        """
+        self._chunks.want(keys := self._plan.keys(task, chunk, following, AHEAD))
         _, _, batch = self._chunks.get(keys[0])
         return batch
 
@@ -83,9 +84,6 @@ class Evaluating:
     def close(self) -> None:
         """Read no more."""
         self._chunks.close()
-
-    def _key(self, task: int, chunk: int) -> ChunkKey:
-        return 0, self._plan.number(task, chunk), 0
 
 
 def flat(values: dict[str, MetricValue]) -> MetricValues:

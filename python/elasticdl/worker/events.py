@@ -360,12 +360,14 @@ class Commit:
 class Evaluate:
     """Work: add a minibatch of an evaluation task to the task's sums, which its first one begins; outcome ChunkEvaluated or WorkCancelled.
 
-    The sums of a task that was cancelled between two minibatches stay while `state` does.
+    The sums of a task that was cancelled between two minibatches stay while `state` does. `following`: the task after it, if one is
+    leased: its records are read ahead.
     """
 
     state: StateId
     task: int
     chunk: int
+    following: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,7 @@ impl World {
     fn hear(&mut self, at: Server, told: Vec<Told>) {
         for one in told {
             match one {
+                Told::Readable => {}
                 Told::Answered(ticket, answer) => self.answered(at, ticket, &answer),
                 Told::Ready { .. } => {
                     self.say(format!("{at} is ready: {one:?}"));

@@ -21,7 +21,7 @@ use elasticdl_core::ps::protocol::stamps::{Memory, Stamp};
 use elasticdl_core::ps::protocol::steps::{Need, WHOLE};
 use elasticdl_core::ps::server::data::Pace;
 use elasticdl_core::ps::server::node::Bounds;
-use elasticdl_core::ps::server::simulation::{Outcome, Peer};
+use elasticdl_core::ps::server::simulation::{Mistake, Outcome, Peer};
 use elasticdl_core::ps::server::slot::{Answer, Head, UNSEEN};
 
 const SLOTS: u32 = 4;
@@ -46,6 +46,8 @@ enum Bug {
     NoMasterWord,
     /// A pull waits for nothing.
     NoNeed,
+    /// A server lets a step be read that its backup has not accepted.
+    ReadsEarly,
 }
 
 fn total() -> u64 {
@@ -230,7 +232,8 @@ impl World {
     fn start_server(&mut self) {
         let number = self.next_server;
         self.next_server += 1;
-        let peer = Peer::new(number, self.catalog.clone(), None);
+        let mistake = (self.bug == Bug::ReadsEarly).then_some(Mistake::ReadsEarly);
+        let peer = Peer::new(number, self.catalog.clone(), mistake);
         self.peers.insert(number, peer);
         self.learned.insert(number, 0);
     }
@@ -271,7 +274,8 @@ impl World {
             18 => self.copy(),
             _ => match self.below(12) {
                 0 => self.kill_worker(),
-                1 => self.kill_server(),
+                1 => self.lose_server(true),
+                2 => self.lose_server(false),
                 _ => {}
             },
         }
@@ -362,7 +366,7 @@ impl World {
         if let Some((from, to, next, refused)) = self.receipts.pop_front()
             && let Some(peer) = self.peers.get_mut(&from)
         {
-            let outcome = peer.accepted(to, next, &refused);
+            let outcome = peer.accepted(to, next, &refused).unwrap();
             self.dispatch(from, outcome);
         }
     }
@@ -371,6 +375,11 @@ impl World {
     fn learn(&mut self) {
         let at = self.below(self.peers.len() + self.workers.len());
         if let Some(server) = self.peers.keys().nth(at).copied() {
+            let is_named = self.entries.iter().any(|entry| entry.names(server));
+            if !is_named && server + 1 != self.next_server && self.below(16) > 0 {
+                // Who was taken for dead hears of it last.
+                return;
+            }
             let known = self.learned.insert(server, self.journal.len()).unwrap_or(0);
             let entries = self.journal[known..].to_vec();
             let peer = self.peers.get_mut(&server).expect("it is there");
@@ -378,6 +387,10 @@ impl World {
             self.dispatch(server, outcome);
         } else {
             let at = at - self.peers.len();
+            if at == 0 && self.below(16) > 0 {
+                // One worker is behind the others.
+                return;
+            }
             let worker = &mut self.workers[at];
             let entries = self.journal[worker.learned..].to_vec();
             worker.learned = self.journal.len();
@@ -566,16 +579,18 @@ impl World {
         }
     }
 
-    /// Kill a server if each slot has two; its slots are promoted, and copied to a new one.
-    fn kill_server(&mut self) {
+    /// Kill a server, or take it for dead by mistake, if each slot has two; its slots are promoted, and copied to a new one.
+    fn lose_server(&mut self, is_dead: bool) {
         if self.faults == 0 || self.entries.iter().any(|entry| entry.backup.is_none()) {
             return;
         }
         self.faults -= 1;
         let at = self.below(self.peers.len());
         let dead = *self.peers.keys().nth(at).expect("servers are there");
-        self.peers.remove(&dead);
-        self.learned.remove(&dead);
+        if is_dead {
+            self.peers.remove(&dead);
+            self.learned.remove(&dead);
+        }
         self.start_server();
         for slot in 0..SLOTS {
             let entry = self.entries[slot as usize];
@@ -626,7 +641,7 @@ impl World {
                 self.copies.remove(&(server, slot));
                 continue;
             };
-            let (goes_on, outcome) = peer.go_on_copying(slot);
+            let (goes_on, outcome) = peer.go_on_copying(slot).unwrap();
             if !goes_on {
                 self.copies.remove(&(server, slot));
             }
@@ -749,6 +764,7 @@ fn mistakes_show() {
         Bug::NoPutBack,
         Bug::NoMasterWord,
         Bug::NoNeed,
+        Bug::ReadsEarly,
     ];
     let missed: Vec<Bug> = bugs
         .into_iter()

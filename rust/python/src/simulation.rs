@@ -158,21 +158,27 @@ impl PyPeer {
         by: u64,
         next: u64,
         refused: Vec<u64>,
-    ) -> PyOutcome<'py> {
-        outcome(py, self.0.accepted(by, next, &refused))
+    ) -> PyResult<PyOutcome<'py>> {
+        let told = self.0.accepted(by, next, &refused).map_err(stopped)?;
+        Ok(outcome(py, told))
     }
 
     fn copy(&mut self, slot: u32, to: u64, term: u64, hands_over: bool) -> bool {
         self.0.copy(slot, to, term, hands_over)
     }
 
-    fn go_on_copying<'py>(&mut self, py: Python<'py>, slot: u32) -> (bool, PyOutcome<'py>) {
-        let (goes_on, told) = self.0.go_on_copying(slot);
-        (goes_on, outcome(py, told))
+    fn go_on_copying<'py>(
+        &mut self,
+        py: Python<'py>,
+        slot: u32,
+    ) -> PyResult<(bool, PyOutcome<'py>)> {
+        let (goes_on, told) = self.0.go_on_copying(slot).map_err(stopped)?;
+        Ok((goes_on, outcome(py, told)))
     }
 
-    fn give_up_copies<'py>(&mut self, py: Python<'py>, to: u64) -> PyOutcome<'py> {
-        outcome(py, self.0.give_up_copies(to))
+    fn give_up_copies<'py>(&mut self, py: Python<'py>, to: u64) -> PyResult<PyOutcome<'py>> {
+        let told = self.0.give_up_copies(to).map_err(stopped)?;
+        Ok(outcome(py, told))
     }
 
     fn cut<'py>(

@@ -144,6 +144,17 @@ class ResultsSaidOnce(Mistaken):
             return self if self.gate.has(lease.task) else Member._lease(self, lease, out)
 
 
+class NextReplacesFirst(Mistaken):
+    """A member that learns what it is to do next at a gate forgets what it does."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _lease(self, lease: TaskLeased, out: Any) -> Member:
+            member = Member._lease(self, lease, out)
+            return replace(member, gate=replace(member.gate, leases=member.gate.leases[-1:]))
+
+
 class ExportBeforeGate(Mistaken):
     """The result is written before the gate of its state has been passed."""
 

@@ -42,6 +42,7 @@ from tests.simulation.mistakes.gates import (
     MetricsNoCas,
     MetricsNotHealed,
     MetricsToldFirst,
+    NextReplacesFirst,
     ResultsByStep,
     ResultsSaidOnce,
     ZerosAtGate,
@@ -80,7 +81,7 @@ MISTAKES: tuple[type[World], ...] = (
     ReleaseEarly, ReleaseByWord, OldExportAfterStop, AuditAll, FailedAfterFinished, EndNoCas, RestartIgnoresFailed,
     CrashIsFailure, AbortIsFailure, VerdictToldFirst, RenameOnReport, RenameOnce,
     GateIgnored, GateSkippedByHealee, ZerosAtGate, MetricsToldFirst, MetricsNoCas, MetricsByStep, MetricsAfterStop, ResultsByStep,
-    ResultsSaidOnce, ExportBeforeGate, LocalMetrics, MetricsNotHealed,
+    ResultsSaidOnce, NextReplacesFirst, ExportBeforeGate, LocalMetrics, MetricsNotHealed,
     ManifestEarly, PartsOfAnotherView, UnfencedSnapshot, GivenUpPublished, CheckpointNamedOnce, FinishBeforeCheckpoint, BeginsAnew,
 )  # fmt: skip
 
@@ -159,6 +160,7 @@ FOCUS: dict[str, Focus] = {
     "MetricsAfterStop": Focus({"stops": 1}, spans=(40, 80), gates=(1, 2)),
     "ResultsByStep": Focus({"kills": 4, "glitches": 3}, workers=(3, 4), gates=(1,), pace=_SLOW_RINGS),
     "ResultsSaidOnce": Focus({"master_kills": 3, "gate_faults": 2}, gates=(1,)),
+    "NextReplacesFirst": Focus({}, workers=(1,), gates=(1,)),
     "ExportBeforeGate": Focus({}, gates=(2,)),
     "LocalMetrics": Focus({}, gates=(2,)),
     "MetricsNotHealed": Focus({"kills": 1}, joins=2, gates=(1,)),

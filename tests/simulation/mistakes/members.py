@@ -236,12 +236,12 @@ class AuditByCommitters(Mistaken):
 class AuditHealed(AuditByCommitters):
     """... and also when it heals past a step that it contributed to."""
 
-    def _healed(
+    def healed(
         self, worker: Worker, work: to_member.Heal, content: Lineage, history: History
     ) -> to_member.Healed:
         for step in range(1, len(content)):
             self.writers.setdefault((content[step], step), set()).add(worker.name)
-        return super()._healed(worker, work, content, history)
+        return super().healed(worker, work, content, history)
 
 
 class AuditAll(Mistaken):

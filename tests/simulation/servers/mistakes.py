@@ -162,7 +162,20 @@ class ResultsOfEarlier(World):
 
             def leased(self, lease: TaskLeased) -> Evaluation:
                 results = tuple(replace(result, state=lease.state) for result in self.results)
-                return replace(self, lease=lease, results=results)
+                return replace(self, leases=(*self.leases, lease), results=results)
+
+
+class NextReplacesFirst(World):
+    """A worker that learns what it is to evaluate next forgets what it evaluates."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._evaluation = self.Forgetting()
+
+        class Forgetting(Evaluation):
+            def leased(self, lease: TaskLeased) -> Evaluation:
+                return replace(super().leased(lease), leases=(lease,))
 
 
 class EvaluationsNotForgotten(World):
@@ -391,16 +404,18 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("copy without stamps"), 1, "chunk|account"),
     (server_that("takes older epoch"), 3, "chunk"),
     (server_that("refuses newer epoch"), 276, "does not end"),
+    (server_that("reads early"), 59254, "computes chunk"),
     (TrustsStreams, 0, "chunk"),
     (OldDone, 220, "chunk"),
     (LeasedIsDone, 0, "tells low"),
     (PassesOverHalf, 9, "chunk"),
     (EndsAgain, 0, "training has ended 2 times"),
     (BarrierIgnored, 1, "leases task"),
-    (EvaluatedEarly, 1, "at no such barrier|evaluation at task|does not end"),
+    (EvaluatedEarly, 1, "at no such barrier|evaluation at task|evaluation of|does not end"),
     (OpenedEarly, 1, "leases task|pushes task"),
     (ResultsOfAnyState, 95, "has seen"),
     (ResultsOfEarlier, 1, "has seen"),
+    (NextReplacesFirst, 54, "does not end"),
     (EvaluationsNotForgotten, 162, "leases task|evaluation of|trains task"),
     (EvaluatesOwnVariables, 1, "has seen"),
     (LeasedForEver, 7, "does not end"),

@@ -49,7 +49,7 @@ def plan_of(seed: int) -> Plan:
     if rng.random() >= 0.5:
         plan = replace(
             plan,
-            evaluated=rng.choice((1, 2, 3)),
+            evaluated=rng.choice((1, 2, 5)),
             evaluation_steps=rng.choice((0, 3, 4, 7)),
             result_kills=some(2, 0.4),
             finisher_kills=some(1, 0.3),

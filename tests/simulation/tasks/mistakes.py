@@ -57,6 +57,23 @@ class Alone(Evaluation):
         return not held
 
 
+class NextOfTheDeadStays(World):
+    """Only the first of the tasks that a lost worker was to do goes to others."""
+
+    class master_class(TaskMaster):
+        def _with_data(self, shards: Any, validation: Any) -> Any:
+            master = super()._with_data(shards, validation)
+            return replace(master, tasks=HalfFreed(STATE, master.tasks.tasks, 0.0, kind=master.tasks.kind))
+
+
+class HalfFreed(Alone):
+    def free(self, member: MemberId) -> Evaluation:
+        mine = [task for task, held in self.leases.items() if any(lease.member == member for lease in held)]
+        kept = {task: held for task, held in self.leases.items() if task in mine[1:]}
+        freed = super().free(member)
+        return replace(freed, leases={**freed.leases, **kept})
+
+
 class HangsAreForever(World):
     """A worker that hangs is neither replaced, nor are its tasks done by others."""
 
@@ -189,8 +206,8 @@ class EndsUnloaded(World):
 
 
 MISTAKES: tuple[type[World], ...] = (
-    EndsEarly, ResultsCountTwice, LeasesOfTheDeadStay, HangsAreForever, SaidBeforeWritten, MetricsOfItsOwn, GoesOnWhereItWas,
-    MetricsBeforeAll, ReleasedAtWork, LoadsEarly, MarkIsIgnored, MarkedBefore, LoaderIsBelieved, EndsUnloaded,
+    EndsEarly, ResultsCountTwice, LeasesOfTheDeadStay, NextOfTheDeadStays, HangsAreForever, SaidBeforeWritten, MetricsOfItsOwn,
+    GoesOnWhereItWas, MetricsBeforeAll, ReleasedAtWork, LoadsEarly, MarkIsIgnored, MarkedBefore, LoaderIsBelieved, EndsUnloaded,
 )  # fmt: skip
 
 

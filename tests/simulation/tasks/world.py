@@ -264,7 +264,7 @@ class World:
             match instruction:
                 case to_worker.Send(message):
                     self._send_up(worker, message)
-                case DoChunk(kind, task, chunk):
+                case DoChunk(kind, task, chunk, _):
                     self.later(0.05 + self.some(1.0), lambda: self._do(worker, kind, task, chunk))
                 case MakeMetrics(body):
                     self.later(0.05 + self.some(1.0), lambda: self._make(worker, body))

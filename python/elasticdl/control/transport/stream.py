@@ -198,7 +198,8 @@ class ControlServer:
         self._beside = contextlib.ExitStack()
         # Otherwise it takes the callers' questions whether it lives for an attack.
         patient = ("grpc.http2.max_ping_strikes", 0)
-        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=[*options(), patient])
+        self._threads = ThreadPoolExecutor(_STREAMS, "control")
+        self._server = grpc.server(self._threads, options=[*options(), patient])
         service.add_ControlServicer_to_server(self._servicer(service), self._server)
         if identity is None:
             self.address = self._listen(address)
@@ -284,6 +285,7 @@ class ControlServer:
         for outbox in waiting:
             outbox.put(None)
         self._server.stop(FLUSH_SECONDS).wait()
+        self._threads.shutdown(wait=False)
         self._beside.close()  # the proxy has carried then what gRPC has sent
 
     # ------------------------------------------------------------------ on gRPC's threads

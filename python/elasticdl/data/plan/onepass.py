@@ -75,6 +75,16 @@ class OnePass:
             raise IndexError(f"task {task} has {self.num_chunks(task)} minibatches; got {chunk}")
         return task * self._per_task + chunk
 
+    def keys(self, task: int, chunk: int, following: int | None, most: int) -> list[tuple[int, int, int]]:
+        """Return what a minibatch and those after it are called where they are read ahead, `most` in all.
+
+        `following`: the task that is done after this one, None if that is not known. Raises IndexError.
+        """
+        places = [(task, number) for number in range(chunk, self.num_chunks(task))]
+        if following is not None:
+            places += [(following, number) for number in range(self.num_chunks(following))]
+        return [(0, self.number(*place), 0) for place in places[:most]]
+
     def num_task_records(self, task: int) -> int:
         """Return the records of a task. Raises IndexError."""
         ranges = (self.task_by_id(0, self.number(task, chunk)) for chunk in range(self.num_chunks(task)))

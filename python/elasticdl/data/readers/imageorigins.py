@@ -80,6 +80,12 @@ def image_params(params: Mapping[str, Any]) -> ImageParams:
     return ImageParams(annotations, tuple(classes))
 
 
+def image_classes(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of classes that `data_reader_params` gives, which only images have; none if it gives no list."""
+    classes = params.get("classes")
+    return tuple(classes) if isinstance(classes, list | tuple) else ()
+
+
 def image_origin(origin: str, params: Mapping[str, Any]) -> ImageOrigin | None:
     """Return the images that data stands for; None if it is no images. Raises BadData or BadSetting."""
     root = Path(origin).absolute()
@@ -90,7 +96,7 @@ def image_origin(origin: str, params: Mapping[str, Any]) -> ImageOrigin | None:
     if voc := folders.voc_of_split(root):
         return _voc(voc, str(root))
     try:
-        if classes := folders.class_folders(origin):
+        if classes := folders.class_folders(origin, image_classes(params)):
             return ImageOrigin(
                 Form.FOLDERS, LocalTree(root), classes=tuple(folder.name for folder in classes)
             )

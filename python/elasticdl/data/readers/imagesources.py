@@ -85,9 +85,14 @@ def numbered(names: Sequence[str], params: ImageParams, where: str) -> dict[str,
 def folder_of_classes(tree: Tree, names: Sequence[str], params: ImageParams) -> ImageRows:
     """List directories, one for each class, mixed: in the order of a hash of their paths. Raises BadData."""
     found = {name: list(_images_below(tree, name)) for name in names}
-    classes = numbered(
-        [name for name, images in found.items() if images or not params.classes], params, tree.named("")
-    )
+    with_images = [name for name, images in found.items() if images]
+    if with_images and len(with_images) < len(found) and not params.classes:
+        raise BadData(
+            f"{tree.named(next(name for name in found if name not in with_images))} is the directory of a class and has no image; put its "
+            "images there or remove it, or name the classes in the order of their numbers: "
+            f"--data_reader_params=\"classes=['{with_images[0]}', …]\""
+        )
+    classes = numbered(with_images, params, tree.named(""))
     rows = ImageRows([("label", pa.int64())], class_names=list(classes))
     images = [(path, size, classes[name]) for name, images in found.items() for path, size in images]
     # Sorted, minibatches would be of one class each.
@@ -99,7 +104,7 @@ def folder_of_classes(tree: Tree, names: Sequence[str], params: ImageParams) -> 
 
 def _images_below(tree: Tree, folder: str) -> Iterator[tuple[str, int]]:
     for entry in tree.entries(folder) or ():
-        if not folders.is_data(entry.name):
+        if not folders.is_data(entry.name) or (folders.is_note(entry.name) and not entry.folder):
             continue
         path = f"{folder}/{entry.name}"
         if entry.folder:

@@ -99,7 +99,7 @@ class Server:
             found = [
                 name
                 for name, kind in named
-                if kind == "file" and folders.is_data(name.rstrip("/").rpartition("/")[2])
+                if kind == "file" and folders.is_data_file(name.rstrip("/").rpartition("/")[2])
             ]
         return sorted(found), is_folder
 

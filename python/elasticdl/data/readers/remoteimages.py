@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from elasticdl.data.readers.imageorigins import Form, ImageOrigin, image_params, of_annotations
+from elasticdl.data.readers.imageorigins import (
+    Form,
+    ImageOrigin,
+    image_classes,
+    image_params,
+    of_annotations,
+)
 from elasticdl.data.readers.imagetrees import Entry
 from elasticdl.data.readers.patience import may_pass
 from elasticdl.errors import BadSetting
@@ -151,7 +157,7 @@ def remote_image_origin(
             return ImageOrigin(
                 Form.VOC, voc.below("JPEGImages"), "../Annotations", "/".join(["..", *parts[-3:]])
             )
-    if is_folder and (classes := _classes(tree)):
+    if is_folder and (classes := _classes(tree, origin, image_classes(params))):
         return ImageOrigin(Form.FOLDERS, tree, classes=classes)
     if not files or not all(map(folders.is_image, files)):
         return None
@@ -170,20 +176,22 @@ def _is_voc(tree: RemoteTree) -> bool:
     return {"JPEGImages", "Annotations"} <= inside
 
 
-def _classes(tree: RemoteTree) -> tuple[str, ...]:
-    """Return the directories of classes, as `folders.class_folders` does of this machine."""
+def _classes(tree: RemoteTree, origin: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the directories of classes, as `folders.class_folders` does of this machine. Raises BadData."""
     inside = [entry for entry in tree.entries("") or () if folders.is_data(entry.name)]
-    if not all(entry.folder for entry in inside):
-        return ()
-    names = tuple(entry.name for entry in inside)
+    names = tuple(entry.name for entry in inside if entry.folder)
     first = next(filter(None, (_first_file(tree, name) for name in names)), "")
-    return names if folders.is_image(first) else ()
+    if not folders.is_image(first):
+        return ()
+    if not given:
+        folders.check_beside(origin, names, [entry.name for entry in inside if not entry.folder])
+    return names
 
 
 def _first_file(tree: RemoteTree, folder: str) -> str:
     """Return the name of the first file of data in a directory or below, an image if there is one; empty if there is no file."""
     inside = [entry for entry in tree.entries(folder) or () if folders.is_data(entry.name)]
-    files = [entry.name for entry in inside if not entry.folder]
+    files = [entry.name for entry in inside if not entry.folder and not folders.is_note(entry.name)]
     here = next(filter(folders.is_image, files), "") or next(iter(files), "")
     return here or next(
         filter(None, (_first_file(tree, f"{folder}/{entry.name}") for entry in inside if entry.folder)), ""

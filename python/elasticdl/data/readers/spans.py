@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticdl._core import Span
 
@@ -20,10 +20,12 @@ _MANY = 256
 
 @dataclass(slots=True)
 class _Kept:
-    """Of a task, its bytes unless they are not worth being read at once, and how many of its records were not yet asked for."""
+    """Of a task: how many of its records were not yet asked for, and its bytes once they are read, unless they are not worth it."""
 
-    span: Span | None
     left: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_read: bool = False
+    span: Span | None = None
 
     @property
     def size(self) -> int:
@@ -31,7 +33,10 @@ class _Kept:
 
 
 class Spans:
-    """Spans of the tasks that are under way; one whose records were all asked for is forgotten."""
+    """Spans of the tasks that are under way; one whose records were all asked for is forgotten.
+
+    Who wants the records of one task waits while they are read; nobody else does.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,11 +48,15 @@ class Spans:
         """Return the span of a task, of which so many records are asked for now; `read` reads it."""
         key = name, start, end
         with self._lock:
-            kept = self._kept.pop(key, None) or _Kept(read(start, end), end - start)
+            kept = self._kept.pop(key, None) or _Kept(end - start)
             kept.left -= records
             if kept.left > 0:
                 self._kept[key] = kept
-                size = sum(one.size for one in self._kept.values())
-                while size > KEPT or len(self._kept) > _MANY:
-                    size -= self._kept.popitem(last=False)[1].size
-            return kept.span
+        with kept.lock:
+            if not kept.is_read:
+                kept.span, kept.is_read = read(start, end), True
+        with self._lock:
+            size = sum(one.size for one in self._kept.values())
+            while size > KEPT or len(self._kept) > _MANY:
+                size -= self._kept.popitem(last=False)[1].size
+        return kept.span

@@ -109,6 +109,8 @@ def _errors(
 
 def _file(query: Query) -> Path:
     path = Path(database_file(query.url))
+    if path == Path():
+        raise BadSetting(f"{query.name} names no file; write its path behind three slashes: sqlite:///x.db")
     if not path.is_file():
         raise BadData(
             f"{query.name}: there is no file {path}; an absolute path has four slashes: {scheme_of(query.url)}:////data/x.db"

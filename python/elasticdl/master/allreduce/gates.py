@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.frozen import replace
@@ -132,14 +133,13 @@ class Gates:
         """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
         return self.evaluation is not None and (member, self.evaluation.state) in self.at
 
-    def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
-        """Lease a task to a member that is at the gate and has nothing to do, if there is one."""
-        evaluation = self.evaluation
-        if evaluation is None or (member, evaluation.state) not in self.at or evaluation.is_busy(member):
-            return self, None
-        if not self.may_record(journal, evaluation.state):
-            return self, None
-        leased = evaluation.next_for(now, member, self.added_up)
-        if leased is None:
-            return self, None
-        return replace(self, evaluation=evaluation.with_lease(now, member, leased)), leased
+    def dealt(
+        self, now: float, journal: Journal, members: Sequence[MemberId]
+    ) -> tuple[Gates, list[tuple[MemberId, TaskLeased]]]:
+        """Lease tasks to members of the current view that are at the gate, as long as there are some; return what to whom."""
+        evaluation, view = self.evaluation, journal.view
+        if evaluation is None or view is None or not self.may_record(journal, evaluation.state):
+            return self, []
+        here = [member for member in members if (member, evaluation.state) in self.at]
+        evaluation, dealt = evaluation.dealt(now, here, len(view.members), self.added_up)
+        return (replace(self, evaluation=evaluation) if dealt else self), dealt

@@ -445,17 +445,16 @@ class AllReduceMaster(MasterCore):
         return replace(self, gates=gates, links={**self.links, connection: link})
 
     def _lease_tasks(self, now: float, out: Out) -> Self:
-        """Give each member at the gate something to do, as long as there is something."""
-        gates = self.gates
-        if gates.evaluation is None:
+        """Give each member at the gate something to do, and what it does next, as long as there is something."""
+        if self.gates.evaluation is None:
             return self
-        for member, _ in gates.at:
-            seen = self.liveness.seen[member]
-            if seen.connection is None or seen.connection not in self.links:
-                continue
-            gates, leased = gates.lease(now, self.journal, member)
-            if leased is not None:
-                self._tell(seen.connection, leased, out)
+        connections = {member: self.liveness.seen[member].connection for member, _ in self.gates.at}
+        there = [member for member, connection in connections.items() if connection in self.links]
+        gates, dealt = self.gates.dealt(now, self.journal, there)
+        for member, leased in dealt:
+            connection = connections[member]
+            assert connection is not None, "only those that are there get something"
+            self._tell(connection, leased, out)
         return self if gates is self.gates else replace(self, gates=gates)
 
     def _after_evaluation(self, record: EvaluatedRecord, out: Out) -> Self:

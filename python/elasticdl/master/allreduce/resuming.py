@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.group import GroupManifest, verify_parts
+from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.group import GroupManifest
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.order import Dealing, dealing_of
@@ -18,7 +19,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import BadSetting
 from elasticdl.master.core.records import ResumedStateRecord
-from elasticdl.master.core.resuming import FLAG, highest_number, newest_whole
+from elasticdl.master.core.resuming import FLAG, highest_number
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -100,12 +101,7 @@ def open_checkpoint(spec: JobSpec, *, verify: bool) -> GroupCheckpoint | None:
     """
     if not spec.checkpoint_dir_for_init:
         return None
-
-    def read(folder: Path) -> GroupManifest:
-        manifest = checkpoints.read_of_group(folder)
-        if verify:
-            verify_parts(manifest)
-        return manifest
-
-    folder, manifest, passed_over = newest_whole(spec.checkpoint_dir_for_init, read)
+    folder, manifest, passed_over = newest_whole(
+        spec.checkpoint_dir_for_init, checkpoints.read_of_group, FLAG, verify=verify
+    )
     return GroupCheckpoint(folder / NAME, manifest, passed_over)

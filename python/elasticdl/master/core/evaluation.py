@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Evaluated, TaskKind, TaskLeased
 from elasticdl.control.protocol.view import MemberId, StateId
 
+HELD = 2
+"""Tasks that a member holds at most: one that it does, and the next, whose records it reads meanwhile."""
 COPIES = 2
 """Members that may do the same task at a time: the second one if the first takes long."""
 LONG = 3.0
@@ -27,7 +30,7 @@ class Lease:
 
     Attributes:
         member: who.
-        since: when it was leased.
+        since: when it was leased, or when the member was done with what it had before.
     """
 
     member: MemberId
@@ -70,10 +73,13 @@ class Evaluation:
     # ------------------------------------------------------------------ what comes in
 
     def with_result(self, now: float, member: MemberId, task: int, body: bytes) -> Evaluation:
-        """Return what holds when a task's result comes; the first one counts."""
-        held = self.leases.get(task, ())
-        leases = {number: lease for number, lease in self.leases.items() if number != task}
-        took = tuple(now - lease.since for lease in held if lease.member == member)
+        """Return what holds when a task's result comes; the first one counts. Who has said it begins the next one that it holds."""
+        took = tuple(now - lease.since for lease in self.leases.get(task, ()) if lease.member == member)
+        leases = {
+            number: tuple(Lease(member, now) if lease.member == member else lease for lease in held)
+            for number, held in self.leases.items()
+            if number != task
+        }
         results = self.results if task in self.results else {**self.results, task: body}
         return replace(self, results=results, leases=leases, took=(*self.took, *took))
 
@@ -97,6 +103,33 @@ class Evaluation:
 
     # ------------------------------------------------------------------ decisions
 
+    def dealt(
+        self, now: float, members: Sequence[MemberId], sharing: int, body: bytes | None
+    ) -> tuple[Evaluation, list[tuple[MemberId, TaskLeased]]]:
+        """Return what holds when each member has as many tasks as it may, and what was leased to whom.
+
+        A first task goes to everybody before a second one to anybody, and the last tasks are for who has nothing.
+
+        Args:
+            now: the time.
+            members: those that can be told of a task.
+            sharing: members that do tasks, or soon will.
+            body: what all tasks have added up, None before all have.
+        """
+        held = Counter(lease.member for lease in self._held())
+        evaluation, dealt = self, list[tuple[MemberId, TaskLeased]]()
+        for most in range(HELD):
+            for member in members:
+                if held[member] != most:
+                    continue
+                leased = evaluation._following(sharing) if most else evaluation.next_for(now, member, body)
+                if leased is None:
+                    break  # there is nothing, for nobody that has as little
+                evaluation = evaluation.with_lease(now, member, leased)
+                held[member] += 1
+                dealt.append((member, leased))
+        return evaluation, dealt
+
     def next_for(self, now: float, member: MemberId, body: bytes | None) -> TaskLeased | None:
         """Return what an idle member is to do, None if nothing; `body`: what all tasks have added up, None before all have.
 
@@ -106,10 +139,16 @@ class Evaluation:
             if self.evaluated is not None or not self._may_copy(now, member, self.makers):
                 return None
             return TaskLeased(TaskKind.METRICS, self.state, 0, body)
-        free = next((task for task in range(self.tasks) if self._is_free(task)), None)
+        free = self._free()
         if free is None:
             copied = (task for task, held in self.leases.items() if self._may_copy(now, member, held))
             free = next(copied, None)
+        return None if free is None else TaskLeased(self.kind, self.state, free, b"")
+
+    def _following(self, sharing: int) -> TaskLeased | None:
+        """Return what a member does after its task, None where so few are left that others would have to wait for it."""
+        left = self.tasks - len(self.results) - len(self.leases)
+        free = self._free() if left >= sharing else None
         return None if free is None else TaskLeased(self.kind, self.state, free, b"")
 
     def load_for(self) -> TaskLeased | None:
@@ -135,8 +174,13 @@ class Evaluation:
     def _held(self) -> Iterator[Lease]:
         return itertools.chain(*self.leases.values(), self.makers)
 
-    def _is_free(self, task: int) -> bool:
-        return task not in self.results and task not in self.leases
+    def _free(self) -> int | None:
+        """Return the first task that nobody does, or has done."""
+        if len(self.results) + len(self.leases) >= self.tasks:
+            return None
+        return next(
+            task for task in range(self.tasks) if task not in self.results and task not in self.leases
+        )
 
     def _may_copy(self, now: float, member: MemberId, held: tuple[Lease, ...]) -> bool:
         """Tell whether one more member may do what some have under way."""

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.layout import AnyManifest
-from elasticdl.checkpoint.manifest import OtherKind
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobSpec
 
 FLAG = "--checkpoint_dir_for_init"
-
-
-def newest_whole(
-    path: str, read: Callable[[Path], AnyManifest], flag: str = FLAG
-) -> tuple[Path, AnyManifest, str]:
-    """Return the folder of the checkpoint that a path means, its manifest, and what is said of newer ones that are damaged.
-
-    Of a directory it is the newest that `read` does not raise BadData for. `flag` is how the path's writer calls it. Raises BadSetting if
-    there is none.
-    """
-    damaged: list[str] = []
-    for folder in checkpoints.candidates(Path(path), flag):
-        try:
-            manifest = read(folder)
-        except OtherKind as error:
-            raise BadSetting(f"{flag}: {error}; name another checkpoint") from None
-        except BadData as error:
-            damaged.append(str(error))
-            continue
-        return folder, manifest, f"{'; '.join(damaged)}: {folder} is taken, the one before" if damaged else ""
-    raise BadSetting(f"{flag}: {'; '.join(damaged)}; name another checkpoint")
 
 
 def highest_number(spec: JobSpec, path: Path | None, number: int) -> int:

@@ -51,6 +51,7 @@ class Known:
         journal: what is durable.
         order: the tasks, None until the data is known.
         leases: who computes which.
+        follows: what this process has said of its callbacks (B5), None if it has not enrolled with this master yet.
         has_model: what is on the servers is known, and needs no finding.
         directory: in which slots are written now; None if no snapshot is under way.
         attempt: in which this process was asked for the result, None if it was not, or if a roll-back has ended the attempt: what it says
@@ -66,6 +67,7 @@ class Known:
     journal: Journal
     order: TaskOrder | None
     leases: Leases
+    follows: bool | None
     has_model: bool
     directory: Path | None
     attempt: int | None
@@ -81,6 +83,9 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
     match message:
         case Enroll(server=server) if server is not None and server >= journal.next_server:
             return f"it is server {server}, and {journal.next_server} numbers were given"
+        case Enroll(follows=follows) if known.follows not in (None, follows):
+            was, now = ("did", "do not") if known.follows else ("did not", "do")
+            return f"its callbacks {was} follow epochs or evaluations before, and {now} now"
         case Enroll(holds=holds, roll_back=roll_back) | Leave(holds, roll_back):
             return _bad_holds(known, holds, roll_back)
         case FoundModel(catalog):

@@ -7,13 +7,13 @@ an epoch, its record has no metrics (B5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Evaluated, TaskLeased, TaskResult
 from elasticdl.control.protocol.view import MemberId
-from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluation import HELD, Evaluation
 from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.records import EvaluatedRecord, Journal
 from elasticdl.master.ps.work import Work
@@ -28,14 +28,14 @@ class Evaluations:
         able: workers that have said it.
         evaluation: of the state at the barrier, None while the job is at none.
         added_up: what all its tasks have added up.
-        leased: what each worker is to do.
+        leased: what each worker is to do, in order; only those that have something.
     """
 
     metrics: str = ""
     able: frozenset[MemberId] = frozenset()
     evaluation: Evaluation | None = None
     added_up: bytes | None = None
-    leased: Mapping[MemberId, TaskLeased] = field(default_factory=dict)
+    leased: Mapping[MemberId, tuple[TaskLeased, ...]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ what comes in
 
@@ -50,7 +50,11 @@ class Evaluations:
             return self
         held = evaluation.leases.get(result.task, ())
         evaluation = evaluation.with_result(now, member, result.task, result.body)
-        after = replace(self, evaluation=evaluation)._without(lease.member for lease in held)
+        after = replace(self, evaluation=evaluation)
+        for lease in held:
+            after = after._with(
+                lease.member, tuple(one for one in self.leased[lease.member] if one.task != result.task)
+            )
         if evaluation.is_whole and self.added_up is None:
             results = [evaluation.results[task] for task in range(evaluation.tasks)]
             return replace(after, added_up=add_up(evaluation.metrics, results))
@@ -66,19 +70,15 @@ class Evaluations:
         """Return what holds when a worker is gone, or says anew what it has: nothing is leased to it."""
         if member not in self.leased or self.evaluation is None:
             return self
-        return replace(self, evaluation=self.evaluation.free(member))._without((member,))
+        return replace(self, evaluation=self.evaluation.free(member))._with(member, ())
 
     def ended(self) -> Evaluations:
         """Return what holds when metrics are journalled, or the job is rolled back: what is under way counts for nothing any more."""
         return Evaluations(self.metrics, self.able)
 
-    def _without(self, members: Iterable[MemberId]) -> Evaluations:
-        gone = set(members)
-        if gone.isdisjoint(self.leased):
-            return self
-        return replace(
-            self, leased={member: leased for member, leased in self.leased.items() if member not in gone}
-        )
+    def _with(self, member: MemberId, leased: tuple[TaskLeased, ...]) -> Evaluations:
+        others = {other: theirs for other, theirs in self.leased.items() if other != member}
+        return replace(self, leased={**others, member: leased} if leased else others)
 
     # ------------------------------------------------------------------ decisions
 
@@ -93,22 +93,20 @@ class Evaluations:
         tasks = work.order.evaluation.num_tasks
         return replace(self, evaluation=Evaluation(state, tasks, now, self.metrics), added_up=None, leased={})
 
-    def is_idle(self, member: MemberId) -> bool:
-        """Tell whether a worker may be given something to do."""
-        return member in self.able and member not in self.leased
+    def may_take(self, member: MemberId) -> bool:
+        """Tell whether a worker may be given something to do, now or next."""
+        return member in self.able and len(self.leased.get(member, ())) < HELD
 
-    def dealt(self, now: float, idle: Iterable[MemberId]) -> Evaluations:
-        """Return what holds when each idle worker has something to do, as long as there is something."""
-        evaluation, leased = self.evaluation, dict(self.leased)
-        if evaluation is None:
+    def dealt(self, now: float, members: Sequence[MemberId]) -> Evaluations:
+        """Return what holds when each of these workers has something to do, and something next, as long as there is something."""
+        if self.evaluation is None or not members:
             return self
-        for member in idle:
-            task = evaluation.next_for(now, member, self.added_up)
-            if task is None:
-                break  # there is nothing, for nobody that is idle
-            evaluation = evaluation.with_lease(now, member, task)
-            leased[member] = task
-        return self if evaluation is self.evaluation else replace(self, evaluation=evaluation, leased=leased)
+        sharing = len(self.leased.keys() | set(members))
+        evaluation, dealt = self.evaluation.dealt(now, members, sharing, self.added_up)
+        after = replace(self, evaluation=evaluation) if dealt else self
+        for member, leased in dealt:
+            after = after._with(member, (*after.leased.get(member, ()), leased))
+        return after
 
     def record(self, now: float, journal: Journal, work: Work) -> EvaluatedRecord | None:
         """Return what should be journalled of the evaluation (B3): once per state for ever, and never after `stopping`."""

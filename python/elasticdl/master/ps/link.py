@@ -30,7 +30,7 @@ class Link(core.Link):
         limits: what a server was last allowed to believe of workers.
         workers: which workers were last named to a server.
         leased: tasks that it knows to have.
-        evaluates: the evaluation task that was leased last.
+        evaluates: the evaluation tasks that it has been told of, of those leased to it.
         opened: the barriers that were sent as passed, by their states.
         opened_in: the roll-back in which they were.
         copies: copies that were ordered.
@@ -49,7 +49,7 @@ class Link(core.Link):
     limits: Limits | None = None
     workers: frozenset[str] | None = None
     leased: frozenset[TaskNumber] = frozenset()
-    evaluates: TaskLeased | None = None
+    evaluates: tuple[TaskLeased, ...] = ()
     opened: frozenset[StateId] = frozenset()
     opened_in: int = 0
     copies: frozenset[Copy] = frozenset()

@@ -42,6 +42,7 @@ class Seen:
         connection: its control stream, None if it broke.
         registered_at: when it enrolled first.
         is_elder: it was there before this master: it had seen an earlier one, and none as late, when this one heard of it first.
+        follows: a worker's callbacks follow epochs or evaluations (B5).
         leaving: it wants to go.
         left_at: when it said so.
         cut_at: when its control stream broke.
@@ -57,6 +58,7 @@ class Seen:
     connection: int | None
     registered_at: float
     is_elder: bool = False
+    follows: bool = False
     leaving: bool = False
     left_at: float = 0.0
     cut_at: float | None = None
@@ -96,6 +98,18 @@ class Liveness:
             return "joining" if number_of(core.journal, seen.name) is None else "serving"
         return "training" if core.journal.entries else "joining"
 
+    def contradicted(self, enroll: Enroll, *, follows: bool) -> str:
+        """Return the name of another worker that speaks against what one says of its callbacks, empty if none does.
+
+        `follows`: what holds in the job, as the first one has said; callbacks are made by one function of the model file.
+        """
+        if enroll.follows == follows:
+            return ""
+        workers = (
+            seen for member, seen in self.seen.items() if not seen.is_server and member != enroll.member
+        )
+        return next((seen.name for seen in workers if seen.follows == follows), "")
+
     def process(self, name: str) -> Seen | None:
         """Return what was heard of a process, None if nothing was."""
         member = self.members.get(name)
@@ -117,6 +131,7 @@ class Liveness:
                 connection,
                 now,
                 self.is_elder(core, enroll.member, enroll.epoch),
+                enroll.follows,
                 enroll.leaving,
                 now,
             )

@@ -273,6 +273,7 @@ class PsMaster(MasterCore):
             journal=self.journal,
             order=self.work.order,
             leases=self.work.leases,
+            follows=None if (seen := self.liveness.seen.get(link.member)) is None else seen.follows,
             has_model=self._has_model,
             directory=None if cut is None else Path(self.snapshots.draft_of(cut.number)),
             attempt=self.ending.attempt if link.member == self.ending.exporter else None,
@@ -346,6 +347,11 @@ class PsMaster(MasterCore):
             return replace(self, liveness=liveness)._with_link(connection, registered)
         if known is None:
             out.append(Announce(EventKind.JOINED, link.name, 0, self.steps_done, f"{link.name} has joined"))
+        if other := self.liveness.contradicted(enroll, follows=self.work.follows):
+            master = replace(self, liveness=liveness)._with_link(connection, registered)
+            return master._note_failure(link, _other_callbacks(other, follows=enroll.follows))._release(
+                link.name
+            )
         # Words of a process may arrive after its end: nobody holds anything then.
         goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
         tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
@@ -444,13 +450,13 @@ class PsMaster(MasterCore):
         return self if work is self.work else replace(self, work=work)
 
     def _lease_evaluation(self, now: float) -> Self:
-        """Give each worker that has nothing to do a part of the evaluation, if the job is at a barrier (B1)."""
+        """Give each worker parts of the evaluation to do, if the job is at a barrier (B1)."""
         evaluations = self.evaluations.begun(now, self.journal, self.work)
         if evaluations.evaluation is None or not self._may_lease(now):
             return self
         members = self.liveness.members
-        idle = self.liveness.workers_at_work(self, lambda name: evaluations.is_idle(members[name]))
-        evaluations = evaluations.dealt(now, (members[seen.name] for seen in idle))
+        able = self.liveness.workers_at_work(self, lambda name: evaluations.may_take(members[name]))
+        evaluations = evaluations.dealt(now, [members[seen.name] for seen in able])
         return self if evaluations is self.evaluations else replace(self, evaluations=evaluations)
 
     def _note_passed(self, state: StateId, stop: str, out: Out) -> Self:
@@ -699,3 +705,13 @@ class PsMaster(MasterCore):
         if end is not None:
             return Failed(end.reason)
         return self.liveness.verdict(self.journal, link) if link.registered else None
+
+
+def _other_callbacks(other: str, *, follows: bool) -> ProgramFailed:
+    """Return the program error of a worker whose callbacks follow epochs or evaluations (B5), or not, other than those of a worker before.
+
+    The job would wait at its next barrier for a word that nobody else has a reason to say.
+    """
+    does, others = ("follow", "do not") if follows else ("do not follow", "do")
+    text = f"its callbacks {does} epochs or evaluations, and those of {other} {others}; callbacks() must return the same in all workers"
+    return ProgramFailed("program", "callbacks that are not the same in all workers", "", text)

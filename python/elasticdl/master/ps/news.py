@@ -68,7 +68,7 @@ class News:
 
     journal: Journal
     leases: Leases
-    evaluating: Mapping[MemberId, TaskLeased]
+    evaluating: Mapping[MemberId, tuple[TaskLeased, ...]]
     low: int
     changed_at: tuple[int, ...]
     newest: int
@@ -192,10 +192,10 @@ class News:
                     barrier = Barrier(roll_back, record.epoch, record.epoch_ended)
                     out.append(Tell(connection, GateOpen(state, record.values or None, barrier)))
             link = replace(link, opened=frozenset(evaluated), opened_in=roll_back)
-        lease = self.evaluating.get(link.member)
-        if lease is not None and lease != link.evaluates:
-            out.append(Tell(connection, lease))
-            link = replace(link, evaluates=lease)
+        leased = self.evaluating.get(link.member, ())
+        if leased != link.evaluates:
+            out += (Tell(connection, lease) for lease in leased if lease not in link.evaluates)
+            link = replace(link, evaluates=leased)
         return link
 
     def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:

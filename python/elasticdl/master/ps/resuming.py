@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.comparing import compare
+from elasticdl.checkpoint.choosing import newest_whole
 from elasticdl.checkpoint.manifest import NAME, Barrier, Manifest
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.order import Dealing, dealing_of, tasks_of
@@ -19,7 +19,7 @@ from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadSetting
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import EvaluatedRecord, ResumedRecord
-from elasticdl.master.core.resuming import FLAG, newest_whole
+from elasticdl.master.core.resuming import FLAG
 from elasticdl.master.core.resuming import highest_number as highest_of
 from elasticdl.spec.jobspec import JobSpec
 
@@ -122,19 +122,13 @@ def check(spec: JobSpec) -> None:
 def open_checkpoint(spec: JobSpec, *, verify: bool) -> Checkpoint | None:
     """Find the checkpoint that a job continues from, None if it begins anew. Raises BadInput.
 
-    Of a directory it is the newest that is not damaged. `verify`: read all of one, not only the manifest; one that was named itself is left
-    to the servers, as no other could take its place.
+    Of a directory it is the newest that is not damaged; `verify` as in `newest_whole`.
     """
     if not spec.checkpoint_dir_for_init:
         return None
-
-    def read(folder: Path) -> Manifest:
-        manifest = checkpoints.read(folder)
-        if verify and folder != Path(spec.checkpoint_dir_for_init):
-            compare(manifest)
-        return manifest
-
-    folder, manifest, passed_over = newest_whole(spec.checkpoint_dir_for_init, read)
+    folder, manifest, passed_over = newest_whole(
+        spec.checkpoint_dir_for_init, checkpoints.read, FLAG, verify=verify
+    )
     return Checkpoint(folder / NAME, manifest, passed_over)
 
 

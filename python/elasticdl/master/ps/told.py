@@ -39,7 +39,7 @@ class Told:
     to_some: tuple[object, ...] = ()
     links: Mapping[int, Link] = field(default_factory=dict)
     held: Mapping[str, tuple[Lease, ...]] = field(default_factory=dict)
-    evaluating: Mapping[MemberId, TaskLeased] = field(default_factory=dict)
+    evaluating: Mapping[MemberId, tuple[TaskLeased, ...]] = field(default_factory=dict)
 
     def is_as(self, before: Told) -> bool:
         """Tell whether nothing has changed since."""

@@ -22,6 +22,8 @@ _WINDOW = 5.0
 """Seconds over which the rate is taken, or those of the last steps, if they take longer."""
 _LEAST = 0.1
 """Seconds that a rate needs: of messages that come together, as those of a short job, the time between them says nothing."""
+_INTRODUCTION_SECONDS = 3.0
+"""For so long a new master hears at once of what workers have done under the one before: the time between that says nothing either."""
 _STEPS = 6
 _RECOVERIES = 500
 """Recoveries of which the summary tells, the last ones; it has to fit into an object of a cluster."""
@@ -96,6 +98,8 @@ class EventHistory:
         self.records_before = 0
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
+        self._introduced_at: float | None = 0.0
+        """From when on, in monotonic seconds, all workers may have said what they have done; None: since the next figures come."""
         self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
         self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
@@ -133,6 +137,7 @@ class EventHistory:
                 self.waiting.pop(event.worker, None)
             case EventKind.MASTER:
                 self.waiting.clear()  # workers that still wait say so again
+                self._introduced_at = None
             case EventKind.BAD_RECORD:
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)
@@ -182,6 +187,10 @@ class EventHistory:
         self.records = records
         if loss is not None:
             self.loss = loss
+        if self._introduced_at is None:
+            self._introduced_at = now + _INTRODUCTION_SECONDS
+        if now < self._introduced_at:
+            self._samples.clear()
         self._samples.append((now, records, step))
         while len(self._samples) > _STEPS and self._samples[1][0] < now - _WINDOW:
             self._samples.popleft()

@@ -148,7 +148,7 @@ class TaskMaster(MasterCore):
         for member, why in self.liveness.suspected(now, times, took, busy).items():
             name = self.liveness.seen[member].name
             out.append(
-                Announce(EventKind.EVICTED, name, 0, 0, f"{name} is left out: {why}; others do its task")
+                Announce(EventKind.EVICTED, name, 0, 0, f"{name} is left out: {why}; others do its tasks")
             )
             out.append(Kill(name, why))
             master = master._without(member)
@@ -298,7 +298,7 @@ class TaskMaster(MasterCore):
             return self
         if not seen.leaving or self.tasks is None or not self.tasks.is_busy(link.member):
             out.append(
-                Announce(EventKind.DRAINED, link.name, 0, 0, f"{link.name} has left; others do its task")
+                Announce(EventKind.DRAINED, link.name, 0, 0, f"{link.name} has left; others do its tasks")
             )
         return replace(self._freed(link.member), liveness=self.liveness.leaves(link.member))
 
@@ -310,7 +310,7 @@ class TaskMaster(MasterCore):
         if member is None:
             return master
         if self.journal.terminal is None and not self.liveness.seen[member].leaving:
-            text = f"{name} is lost: {cause}; others do its task"
+            text = f"{name} is lost: {cause}; others do its tasks"
             out.append(Announce(EventKind.LOST, name, 0, 0, text, None, cause))
         return master._without(member)
 
@@ -355,16 +355,17 @@ class TaskMaster(MasterCore):
             return self
         if self.settings.table and (self.loaded or self.tasks.is_whole):
             return self if self.loaded else self._lease_load(now, out)
-        tasks, liveness, busy = self.tasks, self.liveness, self.tasks.busy()
+        liveness, connections = self.liveness, {}
         for connection, member in liveness.at_work():
-            if member in busy or not self.links[connection].welcomed:
-                continue
-            leased = tasks.next_for(now, member, self.added_up)
-            if leased is None:
-                continue
-            tasks, liveness = tasks.with_lease(now, member, leased), liveness.moved(now, member)
-            self._tell(connection, leased, out)
-        return self if tasks is self.tasks else replace(self, tasks=tasks, liveness=liveness)
+            if self.links[connection].welcomed:
+                connections[member] = connection
+        busy, sharing = self.tasks.busy(), max(len(connections), self.wanted)
+        tasks, dealt = self.tasks.dealt(now, list(connections), sharing, self.added_up)
+        for member, leased in dealt:
+            if member not in busy:
+                liveness = liveness.moved(now, member)
+            self._tell(connections[member], leased, out)
+        return replace(self, tasks=tasks, liveness=liveness) if dealt else self
 
     def _lease_load(self, now: float, out: Out) -> Self:
         """Let one worker load the rows, and the same again on its next connection: two would only wait for each other."""

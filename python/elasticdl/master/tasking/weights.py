@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.comparing import compare
-from elasticdl.checkpoint.group import GroupManifest
-from elasticdl.checkpoint.manifest import NAME, Manifest
-from elasticdl.master.core.resuming import newest_whole
+from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.manifest import NAME
+from elasticdl.master.core.resuming import FLAG
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -29,18 +28,11 @@ class WeightsCheckpoint:
 def open_checkpoint(spec: JobSpec, *, verify: bool) -> WeightsCheckpoint | None:
     """Find the checkpoint that a job is given, None if its weights are in a file. Raises BadInput.
 
-    `verify`: read all of one, not only the manifest. One of servers that was named itself is left to the workers, each of which reads all
-    of it and compares it with its checksums: no other could take its place.
+    `verify`: as in `newest_whole`; each worker reads all of the one that is found, and compares it with its checksums.
     """
-
-    def read(folder: Path) -> Manifest | GroupManifest:
-        manifest = checkpoints.read_any(folder)
-        is_named = folder == Path(spec.checkpoint_dir_for_init)
-        if verify and (isinstance(manifest, GroupManifest) or not is_named):
-            compare(manifest)
-        return manifest
-
     if not spec.checkpoint_dir_for_init:
         return None
-    folder, _, passed_over = newest_whole(spec.checkpoint_dir_for_init, read)
+    folder, _, passed_over = newest_whole(
+        spec.checkpoint_dir_for_init, checkpoints.read_any, FLAG, verify=verify
+    )
     return WeightsCheckpoint(folder / NAME, passed_over)

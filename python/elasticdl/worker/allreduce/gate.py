@@ -24,7 +24,7 @@ class StateGate:
         passed: callbacks have had its metrics.
         said: view in which the master was told, on this connection, that I am here; 0 = in none.
         opened: what the master said of it, until it has been passed.
-        lease: the task that I am to do.
+        leases: the tasks that I am to do, in their order.
         begun: a task with some minibatches in its sums, and how many; they stay while the state does.
         results: of tasks.
         evaluated: metrics that I have made.
@@ -34,7 +34,7 @@ class StateGate:
     passed: bool = False
     said: ViewId = NO_VIEW
     opened: GateOpen | None = None
-    lease: TaskLeased | None = None
+    leases: tuple[TaskLeased, ...] = ()
     begun: tuple[int, int] | None = None
     results: tuple[TaskResult, ...] = ()
     evaluated: Evaluated | None = None
@@ -43,15 +43,17 @@ class StateGate:
 
     def unsaid(self) -> StateGate:
         """Return what holds on a new connection: its master knows nothing of me."""
-        return replace(self, said=NO_VIEW, lease=None)
+        return replace(self, said=NO_VIEW, leases=())
 
     def told(self, view: ViewId) -> StateGate:
         """Return what holds once the master was told that I am here, and what I have; what it leased before is leased anew."""
-        return replace(self, said=view, lease=None)
+        return replace(self, said=view, leases=())
 
     def leased(self, lease: TaskLeased) -> StateGate:
-        """Return what holds when the master leases a task."""
-        return replace(self, lease=lease) if lease.state == self.state and not self.passed else self
+        """Return what holds when the master leases a task, or metrics: then all tasks are done, by any worker."""
+        if lease.state != self.state or self.passed:
+            return self
+        return replace(self, leases=(lease,) if lease.kind == TaskKind.METRICS else (*self.leases, lease))
 
     def open(self, message: GateOpen) -> StateGate:
         """Return what holds when the master opens a gate, perhaps that of another state."""
@@ -69,27 +71,25 @@ class StateGate:
             return None
         if self.opened is not None:
             return PassGate(self.state, self.opened.values)
-        lease = self.lease
-        if lease is None:
+        if not self.leases:
             return None
+        lease, *others = self.leases
         if lease.kind == TaskKind.METRICS:
             return ComputeMetrics(self.state, lease.body)
         chunk = self.begun[1] if self.begun is not None and self.begun[0] == lease.task else 0
-        return Evaluate(self.state, lease.task, chunk)
+        return Evaluate(self.state, lease.task, chunk, others[0].task if others else None)
 
     def with_chunk(self, event: ChunkEvaluated) -> StateGate:
         """Return what holds when a minibatch was evaluated."""
         if event.body is None:
             return replace(self, begun=(event.task, event.chunk + 1))
         result = TaskResult(event.state, event.task, event.body)
-        return replace(self, begun=None, lease=self._without(event.task), results=(*self.results, result))
+        return replace(self, begun=None, leases=self._without(event.task), results=(*self.results, result))
 
     def with_metrics(self, event: MetricsComputed) -> StateGate:
         """Return what holds when metrics were made."""
-        return replace(self, lease=None, evaluated=Evaluated(event.state, event.values))
+        return replace(self, leases=(), evaluated=Evaluated(event.state, event.values))
 
-    def _without(self, task: int) -> TaskLeased | None:
-        """Return the lease, unless it was of a task that is done."""
-        lease = self.lease
-        is_done = lease is not None and lease.kind == TaskKind.EVALUATE and lease.task == task
-        return None if is_done else lease
+    def _without(self, task: int) -> tuple[TaskLeased, ...]:
+        """Return the leases but for that of a task that is done."""
+        return tuple(one for one in self.leases if one.kind != TaskKind.EVALUATE or one.task != task)

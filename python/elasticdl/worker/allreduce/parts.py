@@ -31,7 +31,7 @@ class PartWriter:
         """Write below a directory, and tell `written` of each part; without a directory none is given."""
         self._directory = directory
         self._written = written
-        self._queue: queue.SimpleQueue[_Part] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Part | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def write(
@@ -43,9 +43,13 @@ class PartWriter:
             self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
             self._thread.start()
 
+    def close(self) -> None:
+        """Write no more than what was given already, without waiting for it."""
+        self._queue.put(None)
+
     def _run(self) -> None:
-        while True:
-            self._written(self._write(*self._queue.get()))
+        while (part := self._queue.get()) is not None:
+            self._written(self._write(*part))
 
     def _write(
         self, take: TakePart, first: int, size: int, content: npt.NDArray[np.uint8], head: bytes

@@ -229,6 +229,7 @@ class AllReduceWorker:
         while True:
             item = self._queue.get()
             if isinstance(item.instruction, Exit):
+                self._close()
                 return item.instruction
             try:
                 began = self._recorder.begin()
@@ -238,6 +239,13 @@ class AllReduceWorker:
                     self._recorder.end_step(item.instruction.state.step)
             except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
                 self.feed(program_error(error, self._describe_chunk()))
+
+    def _close(self) -> None:
+        """End the threads that work for this one: a process that trains by itself may live on."""
+        self._parts.close()
+        self._chunks.close()
+        if self._evaluating is not None:
+            self._evaluating.close()
 
     def _describe_chunk(self) -> str:
         position = self._position

@@ -353,10 +353,11 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class FetchEvaluated:
-    """Work: get a minibatch of an evaluation task, and expect those that follow; outcome Fetched."""
+    """Work: get a minibatch of an evaluation task, and expect those that follow, in the following task, too; outcome Fetched."""
 
     task: int
     chunk: int
+    following: int | None
 
 
 @dataclass(frozen=True, slots=True)

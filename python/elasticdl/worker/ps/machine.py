@@ -376,10 +376,10 @@ class PsMember:
         if lease.state.view != self._tasks.roll_back or lease.state == self._evaluation.over:
             return  # of before a roll-back, or by a master that does not know yet that it was replaced
         self._evaluation = self._evaluation.leased(lease)
-        known = self._evaluation.known()
+        known = self._evaluation.known(lease)
         if known is not None:
             self._send(known)
-            self._evaluation = self._evaluation.unsaid()
+            self._evaluation = self._evaluation.without(lease)
 
     def _confirm(self, roll_back: int, tasks: Iterable[tuple[int, int]]) -> None:
         """Let servers know how far tasks are settled, which others may wait for (A3); nothing if that was before a roll-back."""
@@ -717,7 +717,7 @@ class PsMember:
         """Return what is to be evaluated, None if nothing is or nothing more is to be begun."""
         if self._draining or self._stopping or self._failure is not None or not self._placed:
             return None
-        return self._evaluation.lease
+        return next(iter(self._evaluation.leases), None)
 
     def _evaluate(self, lease: TaskLeased, roll_back: int) -> Flow[None]:
         """Evaluate a task with what the servers have, which nobody changes before the metrics are journalled (B2)."""
@@ -754,7 +754,8 @@ class PsMember:
     ) -> Flow[tuple[PsBatch, int | None]]:
         """Fetch a minibatch and ask for its rows; without a ticket it needs none."""
         self._is_busy = True
-        fetched = yield from self._do(FetchEvaluated(lease.task, chunk), Fetched)
+        following = next((one.task for one in self._evaluation.leases if one != lease), None)
+        fetched = yield from self._do(FetchEvaluated(lease.task, chunk, following), Fetched)
         if not fetched.batch.examples:
             return fetched.batch, None
         asked = yield from self._do(PullRows(fetched.batch, need), Asked)

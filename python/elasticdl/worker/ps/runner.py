@@ -229,8 +229,8 @@ class PsWorker:
         evaluating = self._evaluating
         assert evaluating is not None, "nothing is evaluated without validation data"
         match work:
-            case FetchEvaluated(task, chunk):
-                return self._exchange.fetched(0, 0, evaluating.fetch(task, chunk))
+            case FetchEvaluated(task, chunk, following):
+                return self._exchange.fetched(0, 0, evaluating.fetch(task, chunk, following))
             case EvaluateChunk(state, task, chunk, batch, rows):
                 return evaluating.add(state, task, chunk, batch, rows)
             case ComputeMetrics():

@@ -1,6 +1,7 @@
 """The worker of a job that evaluates or predicts, as a pure state machine: events in, instructions out.
 
-It does one task at a time, minibatch by minibatch, and keeps what it has done until the job ends, for masters that come later.
+It does one task at a time, minibatch by minibatch, and knows the next one by then, so that its records are read ahead. What it has done it
+keeps until the job ends, for masters that come later.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ from elasticdl.worker.events import (
 
 @dataclass(frozen=True, slots=True)
 class DoChunk:
-    """Work: do a minibatch of a task, which its first one begins; outcome ChunkDone or WorkCancelled."""
+    """Work: do a minibatch of a task, which its first one begins; outcome ChunkDone or WorkCancelled.
+
+    `following`: the task after it, None if none is leased yet.
+    """
 
     kind: TaskKind
     task: int
     chunk: int
+    following: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class TaskMember:
         name: of its process.
         metrics: what a result consists of, as text; empty if nothing is evaluated.
         epoch: the highest master epoch that it has seen.
-        lease: the task that it is to do.
+        leases: the tasks that it is to do, in their order.
         working: a piece of work is outstanding.
         loads: the load of rows that is, or None.
         results: of tasks, and of the load.
@@ -119,7 +124,7 @@ class TaskMember:
     name: str
     metrics: str
     epoch: int = 0
-    lease: TaskLeased | None = None
+    leases: tuple[TaskLeased, ...] = ()
     working: bool = False
     loads: int | None = None
     results: tuple[TaskResult, ...] = ()
@@ -142,7 +147,7 @@ class TaskMember:
         match event:
             case Connected():
                 out += map(Send, self._all_that_is_said())
-                return replace(self, lease=None), tuple(out)
+                return replace(self, leases=()), tuple(out)
             case Disconnected() | Tick():
                 return self, ()
             case Received(message):
@@ -171,7 +176,7 @@ class TaskMember:
             case Enrolled(epoch):
                 return replace(self, epoch=max(self.epoch, epoch)), ()
             case TaskLeased():
-                return replace(self, lease=message)._begin()
+                return self._with(message)._begin()
             case Acknowledged("failed"):
                 return self._finish(Exit(1, "its program has failed"))
             case Evicted(reason):
@@ -188,23 +193,30 @@ class TaskMember:
 
     # ------------------------------------------------------------------ work
 
+    def _with(self, lease: TaskLeased) -> TaskMember:
+        """Return what holds when something is leased; metrics and loads are when all tasks are done, by any worker."""
+        is_task = lease.kind in (TaskKind.EVALUATE, TaskKind.PREDICT)
+        return replace(self, leases=(*self.leases, lease) if is_task else (lease,))
+
     def _begin(self, chunk: int = 0) -> tuple[TaskMember, tuple[TaskInstruction, ...]]:
-        """Do what is leased from a minibatch on, unless something is outstanding, which comes first."""
-        lease = self.lease
-        if lease is None or self.working or self.draining or self.failure is not None:
+        """Do the first of what is leased from a minibatch on, unless something is outstanding, which comes first."""
+        if not self.leases or self.working or self.draining or self.failure is not None:
             return self, ()
+        lease, *others = self.leases
         known = next((result for result in self.results if result.task == lease.task), None)
         if lease.kind == TaskKind.METRICS:
             return replace(self, working=True), (MakeMetrics(lease.body),)
         if known is not None:
-            return replace(self, lease=None), (Send(known),)
+            member, out = replace(self, leases=tuple(others))._begin()
+            return member, (Send(known), *out)
         if lease.kind == TaskKind.LOAD:
             return replace(self, working=True, loads=lease.task), (LoadRows(lease.task),)
-        return replace(self, working=True), (DoChunk(lease.kind, lease.task, chunk),)
+        following = others[0].task if others else None
+        return replace(self, working=True), (DoChunk(lease.kind, lease.task, chunk, following),)
 
     def _after(self, outcome: Outcome) -> tuple[TaskMember, tuple[TaskInstruction, ...]]:
         member, out = self, list[TaskInstruction]()
-        lease, following = self.lease, 0
+        first, onward = next(iter(self.leases), None), 0
         match outcome:
             case ChunkDone(task, chunk, body):
                 member = replace(member, done=self.done + 1)
@@ -212,24 +224,26 @@ class TaskMember:
                     result = TaskResult(STATE, task, body)
                     member = replace(member, results=(*member.results, result))
                     out.append(Send(result))
-                if lease is not None and lease.kind != TaskKind.METRICS and lease.task == task:
-                    member, following = (
-                        (member, chunk + 1) if body is None else (replace(member, lease=None), 0)
-                    )
+                if first is not None and first.kind != TaskKind.METRICS and first.task == task:
+                    if body is None:
+                        onward = chunk + 1
+                    else:
+                        others = tuple(one for one in self.leases if one.task != task)
+                        member = replace(member, leases=others)
             case MetricsMade(values):
                 evaluated = Evaluated(STATE, values)
-                member = replace(member, evaluated=evaluated, lease=None)
+                member = replace(member, evaluated=evaluated, leases=())
                 out.append(Send(evaluated))
             case RowsLoaded(task):
                 result = TaskResult(STATE, task, b"")
-                member = replace(member, results=(*member.results, result), lease=None)
+                member = replace(member, results=(*member.results, result), leases=())
                 out.append(Send(result))
             case ProgramError():
                 failure = ProgramFailed(outcome.kind, outcome.signature, outcome.chunk, outcome.traceback, 0)
-                return replace(member, failure=failure, lease=None), (Send(failure),)
+                return replace(member, failure=failure, leases=()), (Send(failure),)
             case WorkCancelled():
                 pass
         if self.draining:
             return member, (*out, Send(Leave((), 0)))
-        member, more = member._begin(following)
+        member, more = member._begin(onward)
         return member, (*out, *more)

@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.data.plan.onepass import OnePass
-from elasticdl.data.prefetch import ChunkKey, ChunkSource
+from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.readers.reader import BadRecords, Reader
 from elasticdl.data.writers.tableload import TableLoad
 from elasticdl.errors import BadData, BadSetting, Unwritable
@@ -156,7 +156,7 @@ class Predicting:
         if self._target.load is not None:
             self._target.load.cancel()
 
-    def do(self, task: int, chunk: int) -> bytes | None:
+    def do(self, task: int, chunk: int, following: int | None) -> bytes | None:
         """Predict for a minibatch. Raises BadData or Unwritable."""
         if chunk == 0:
             self._give_up()
@@ -165,8 +165,7 @@ class Predicting:
             if self._processing is not None:
                 self._processing.begin()
         count = self._plan.num_chunks(task)
-        keys = [self._key(task, number) for number in range(chunk, min(chunk + AHEAD, count))]
-        self._chunks.want(keys)
+        self._chunks.want(keys := self._plan.keys(task, chunk, following, AHEAD))
         _, _, made = self._chunks.get(keys[0])
         self._add(task, chunk, made)
         if chunk + 1 < count:
@@ -272,9 +271,6 @@ class Predicting:
         file, self._file, self._rows = self._file, None, []
         if file is not None:
             file.drop()
-
-    def _key(self, task: int, chunk: int) -> ChunkKey:
-        return 0, self._plan.number(task, chunk), 0
 
 
 class _PartFile:

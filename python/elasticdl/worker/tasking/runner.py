@@ -32,8 +32,11 @@ from elasticdl.worker.tasking.machine import (
 class TaskDoer(Protocol):
     """What does tasks, minibatch by minibatch. All calls come from one thread, except `close`."""
 
-    def do(self, task: int, chunk: int) -> bytes | None:
-        """Do a minibatch, of which the first begins the task; return the task's result once all of it is done, else None."""
+    def do(self, task: int, chunk: int, following: int | None) -> bytes | None:
+        """Do a minibatch, of which the first begins the task; return the task's result once all of it is done, else None.
+
+        `following`: the task after it, if that is known.
+        """
 
     def metrics(self, body: bytes) -> MetricValues:
         """Return the metrics of what all tasks have added up."""
@@ -51,9 +54,9 @@ class EvaluationDoer:
     def __init__(self, evaluating: Evaluating) -> None:
         self._evaluating = evaluating
 
-    def do(self, task: int, chunk: int) -> bytes | None:
+    def do(self, task: int, chunk: int, following: int | None) -> bytes | None:
         """Add a minibatch to its task's sums."""
-        return self._evaluating.evaluate(Evaluate(STATE, task, chunk)).body
+        return self._evaluating.evaluate(Evaluate(STATE, task, chunk, following)).body
 
     def metrics(self, body: bytes) -> MetricValues:
         """Return the metrics of what all tasks have added up."""
@@ -112,8 +115,8 @@ class TaskWorker:
 
     def _do(self, work: TaskWork) -> Outcome:
         match work:
-            case DoChunk(_, task, chunk):
-                return ChunkDone(task, chunk, self._doer.do(task, chunk))
+            case DoChunk(_, task, chunk, following):
+                return ChunkDone(task, chunk, self._doer.do(task, chunk, following))
             case MakeMetrics(body):
                 return MetricsMade(self._doer.metrics(body))
             case LoadRows(task):

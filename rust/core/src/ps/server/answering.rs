@@ -40,30 +40,47 @@ pub fn answer(
         })
         .collect();
     let mut packets = Vec::new();
-    let waits = !ask.pulls.is_empty()
-        && node.believes(&ask.need, &ask.confirmed)
-        && !node.meets(&ask.need, ask.confirmed.roll_back());
-    if !waits {
-        packets.extend(rows(node, request, ask)?);
-    }
+    let waits = match rows(node, request, ask)? {
+        Reading::Wait => true,
+        Reading::Rows(packet) => {
+            packets.extend(packet);
+            false
+        }
+    };
     if !answers.is_empty() {
         packets.extend(report(node, request, &answers));
     }
     Ok((packets, waits))
 }
 
-/// Return the rows that an ask wants, as they are now; nothing if it wants none.
-pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Option<Packet>, Broken> {
+/// The rows that an ask wants.
+#[derive(Debug)]
+pub enum Reading {
+    /// They may not be read yet: steps before theirs are not complete, or required servers have not accepted them.
+    Wait,
+    /// As they are now; nothing if it wants none.
+    Rows(Option<Packet>),
+}
+
+/// Return the rows that an ask wants, if they may be read (rules A2 and A4).
+pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken> {
     if ask.pulls.is_empty() {
-        return Ok(None);
+        return Ok(Reading::Rows(None));
+    }
+    if node.believes(&ask.need, &ask.confirmed) && !node.meets(&ask.need, ask.confirmed.roll_back())
+    {
+        return Ok(Reading::Wait);
     }
     node.step(ask.pulls.iter().map(|pull| pull.slot))?;
-    Ok(Some(Packet {
+    if node.is_unread(ask.pulls.iter().map(|pull| pull.slot)) {
+        return Ok(Reading::Wait);
+    }
+    Ok(Reading::Rows(Some(Packet {
         kind: Kind::Rows,
         number: request.into(),
         mark: node.me(),
         words: read(node, ask),
-    }))
+    })))
 }
 
 fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
@@ -270,7 +287,9 @@ mod tests {
                 pulls,
                 pushes: vec![],
             };
-            let packet = rows(&node, 1, &ask).unwrap().unwrap();
+            let Reading::Rows(Some(packet)) = rows(&node, 1, &ask).unwrap() else {
+                panic!("no rows");
+            };
             assert!(packet.words.len() <= MESSAGE / 8);
             let mut reader = Reader::new(&packet.words);
             let found = ask.pulls.iter().map(|pull| {

@@ -303,6 +303,11 @@ impl Node {
         }
     }
 
+    /// Tell whether rows of any of these slots are not to be read yet: not all required servers have accepted its last step (rule A4).
+    pub fn is_unread(&self, mut slots: impl Iterator<Item = u32>) -> bool {
+        slots.any(|slot| self.look(slot, Slot::is_unread) == Some(true))
+    }
+
     /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6); nothing if the slot has another primary epoch
     /// by now: after a roll-back those steps are not complete.
     pub fn step_for_cut(

@@ -369,8 +369,12 @@ impl Shared {
                 return;
             }
         };
+        if told.contains(&Told::Readable) {
+            self.wake_queues();
+        }
         for one in told {
             match one {
+                Told::Readable => {}
                 Told::Answered(ticket, answer) => {
                     let queue = lock(&self.queues).get(&((ticket >> 40) as u32)).cloned();
                     if let Some(queue) = queue {

@@ -10,7 +10,7 @@ use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::stream::{Deed, Message};
 use crate::ps::protocol::wire::{self, Ask};
 use crate::ps::protocol::words::Reader;
-use crate::ps::server::answering;
+use crate::ps::server::answering::{self, Reading};
 use crate::ps::server::data::Data;
 use crate::ps::server::node::{Bounds, Limits, Node, Unheard};
 use crate::ps::server::process;
@@ -27,6 +27,7 @@ pub enum Mistake {
     CopyWithoutStamps,
     TakesOlderEpoch,
     RefusesNewerEpoch,
+    ReadsEarly,
 }
 
 impl FromStr for Mistake {
@@ -41,6 +42,7 @@ impl FromStr for Mistake {
             "copy without stamps" => Mistake::CopyWithoutStamps,
             "takes older epoch" => Mistake::TakesOlderEpoch,
             "refuses newer epoch" => Mistake::RefusesNewerEpoch,
+            "reads early" => Mistake::ReadsEarly,
             _ => return Err(format!("no mistake is called {name:?}")),
         })
     }
@@ -109,13 +111,20 @@ impl Peer {
         let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| process::workers::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
-        let (packets, waits) = answering::answer(&self.node, request, &ask, tickets)?;
-        let mut outcome = self.outcome(Vec::new());
-        let packets = packets.into_iter().map(|packet| (queue, packet));
-        outcome.packets.splice(0..0, packets);
+        let (mut packets, mut waits) = answering::answer(&self.node, request, &ask, tickets)?;
+        if waits
+            && self.makes(Mistake::ReadsEarly)
+            && let Reading::Rows(rows) = self.rows(request, &ask)?
+        {
+            packets.splice(0..0, rows);
+            waits = false;
+        }
         if waits {
             self.parked.push((queue, request, words));
         }
+        let mut outcome = self.outcome(Vec::new())?;
+        let packets = packets.into_iter().map(|packet| (queue, packet));
+        outcome.packets.splice(0..0, packets);
         if is_new {
             self.answer_parked(&mut outcome)?;
         }
@@ -126,14 +135,23 @@ impl Peer {
     fn answer_parked(&mut self, outcome: &mut Outcome) -> Result<(), Stopped> {
         for (queue, request, words) in std::mem::take(&mut self.parked) {
             let ask = Ask::read(&words, self.node.catalog())?;
-            if self.node.meets(&ask.need, ask.confirmed.roll_back()) {
-                let packet = answering::rows(&self.node, request, &ask)?;
-                outcome.packets.extend(packet.map(|packet| (queue, packet)));
-            } else {
-                self.parked.push((queue, request, words));
+            match self.rows(request, &ask)? {
+                Reading::Wait => self.parked.push((queue, request, words)),
+                Reading::Rows(packet) => {
+                    outcome.packets.extend(packet.map(|packet| (queue, packet)))
+                }
             }
         }
         Ok(())
+    }
+
+    fn rows(&self, request: u32, ask: &Ask<'_>) -> Result<Reading, Stopped> {
+        let reading = answering::rows(&self.node, request, ask)?;
+        if matches!(reading, Reading::Wait) && self.makes(Mistake::ReadsEarly) {
+            self.alter(Slot::let_read);
+            return Ok(answering::rows(&self.node, request, ask)?);
+        }
+        Ok(reading)
     }
 
     /// Learn entries of the journal, and how far the master has let the job come.
@@ -144,12 +162,12 @@ impl Peer {
     ) -> Result<Outcome, Stopped> {
         self.node.bound(&bounds);
         let told = self.node.learn(entries)?;
-        Ok(self.outcome(told))
+        self.outcome(told)
     }
 
     /// Learn which tasks are done, and how many steps can be complete.
     pub fn limit(&mut self, limits: &Limits) -> Result<Outcome, Stopped> {
-        let mut outcome = self.outcome(Vec::new());
+        let mut outcome = self.outcome(Vec::new())?;
         if self.node.limit(limits) {
             self.answer_parked(&mut outcome)?;
         }
@@ -177,11 +195,11 @@ impl Peer {
             self.mistake_copy(&message);
             number += 1;
         }
-        Ok(self.outcome(told))
+        self.outcome(told)
     }
 
     /// Take note of what a server has accepted.
-    pub fn accepted(&mut self, by: Server, next: u64, refused: &[u64]) -> Outcome {
+    pub fn accepted(&mut self, by: Server, next: u64, refused: &[u64]) -> Result<Outcome, Stopped> {
         let told = self.node.accepted(by, next, refused);
         self.outcome(told)
     }
@@ -192,13 +210,13 @@ impl Peer {
     }
 
     /// Put the next piece of a copy under way into its stream; tell whether there is more of it.
-    pub fn go_on_copying(&mut self, slot: u32) -> (bool, Outcome) {
+    pub fn go_on_copying(&mut self, slot: u32) -> Result<(bool, Outcome), Stopped> {
         let progress = self.node.go_on_copying(slot);
-        (progress != Progress::Over, self.outcome(Vec::new()))
+        Ok((progress != Progress::Over, self.outcome(Vec::new())?))
     }
 
     /// Give up copies to a server that is dead.
-    pub fn give_up_copies(&mut self, to: Server) -> Outcome {
+    pub fn give_up_copies(&mut self, to: Server) -> Result<Outcome, Stopped> {
         let told = self.node.give_up_copies(to);
         self.outcome(told)
     }
@@ -249,7 +267,7 @@ impl Peer {
     }
 
     /// Return what has to be told, after whatever this server does wrong at every moment.
-    fn outcome(&mut self, mut told: Vec<Told>) -> Outcome {
+    fn outcome(&mut self, mut told: Vec<Told>) -> Result<Outcome, Stopped> {
         told.extend(match self.mistake {
             Some(Mistake::HeldEarly) => self.alter(|slot, _| slot.forget_pending()),
             Some(Mistake::AcknowledgedEarly) => self.alter(Slot::trust_backup),
@@ -258,8 +276,10 @@ impl Peer {
             _ => Vec::new(),
         });
         let mut outcome = Outcome::default();
+        let is_readable = told.contains(&Told::Readable);
         for one in told {
             match one {
+                Told::Readable => {}
                 Told::Answered(ticket, answer) => {
                     let (queue, request) =
                         ((ticket >> 40) as u32, (ticket >> 16) as u32 & 0xff_ffff);
@@ -277,7 +297,10 @@ impl Peer {
                 } => outcome.ready.push((slot, term, to, hands_over)),
             }
         }
-        outcome
+        if is_readable {
+            self.answer_parked(&mut outcome)?;
+        }
+        Ok(outcome)
     }
 
     fn mistake_message(&self, message: &mut Message) {

@@ -64,6 +64,8 @@ pub enum Told {
         to: Server,
         hands_over: bool,
     },
+    /// Those whose pulls wait: rows may be read here, or not here any more.
+    Readable,
 }
 
 /// The protocol was broken, by a mistake in it or in this program: a server that finds that ends, as one that died.
@@ -143,6 +145,10 @@ pub struct Slot {
     waiting: Vec<(u64, Ticket, Answer)>,
     copying: Option<Copying>,
     is_frozen: bool,
+    /// The roll-back and the number of steps of the last step that went to other servers.
+    stepped: (u64, u64),
+    /// The version that the last step made here, until all required servers have accepted it.
+    unread: Option<u64>,
     /// The step at which old rows were looked for last.
     swept: u32,
 }
@@ -167,6 +173,8 @@ impl Slot {
             waiting: Vec::new(),
             copying: None,
             is_frozen: false,
+            stepped: (0, 0),
+            unread: None,
             swept: 0,
         }
     }
@@ -209,6 +217,13 @@ impl Slot {
             Memory::Held => !self.is_fenced && self.is_settled(self.needed(Some(stamp))),
             Memory::Unknown => false,
         }
+    }
+
+    /// Whether its rows are not to be read yet: not all required servers have accepted the last step (rule A4).
+    ///
+    /// A server that was left out, and does not know it, may have made that step without a gradient which went to its successor.
+    pub fn is_unread(&self) -> bool {
+        self.unread.is_some() && self.may_change()
     }
 
     /// Apply a push; without an answer now, some call will tell one for the ticket (rule R2).
@@ -318,19 +333,27 @@ impl Slot {
         streams: &mut impl Streams,
     ) -> Result<(), Broken> {
         let may_change = self.may_change();
+        let followers = self.followers();
         let (Some(entry), Some(data)) = (self.entry, self.data.as_mut()) else {
             return Ok(());
         };
-        if !may_change || data.stamps.roll_back() != roll_back || !data.lags(steps) {
+        if !may_change || data.stamps.roll_back() != roll_back {
+            return Ok(());
+        }
+        // Also a step of which nothing is here: what was pushed may be at a successor of which this server has not heard.
+        let is_new = self.stepped < (roll_back, steps);
+        if !data.lags(steps) && (followers.is_empty() || !is_new) {
             return Ok(());
         }
         if let Err(what) = data.step(catalog, self.number, steps) {
             return Err(self.broken(&what));
         }
         let version = data.version;
-        for server in self.followers() {
+        for server in followers {
             streams.put(server, self.message(entry, version, Deed::Step(steps)));
         }
+        self.stepped = self.stepped.max((roll_back, steps));
+        self.unread = (!self.is_settled(version)).then_some(version);
         Ok(())
     }
 
@@ -383,6 +406,9 @@ impl Slot {
             self.begin(Data::new(catalog), entry.primary_epoch, true);
         }
         if entry.primary == self.me {
+            if self.is_new_to(entry) {
+                self.let_read(told);
+            }
             self.primary_epoch_as(entry);
             self.settle(told);
             return Ok(());
@@ -390,6 +416,7 @@ impl Slot {
         self.move_waiting(told);
         self.required.clear();
         self.is_fenced = false;
+        self.let_read(told);
         if entry.backup == Some(self.me) {
             self.primary_epoch = entry.primary_epoch;
         } else {
@@ -504,6 +531,7 @@ impl Slot {
             self.copying = None;
             self.is_frozen = false;
             self.move_waiting(told);
+            self.let_read(told);
         }
     }
 
@@ -673,6 +701,7 @@ impl Slot {
         self.primary_epoch = primary_epoch;
         self.is_complete = is_complete;
         self.is_fresh = false;
+        self.stepped = (0, 0);
     }
 
     fn discard(&mut self) {
@@ -774,6 +803,9 @@ impl Slot {
             }
         }
         self.revoke_task();
+        if self.unread.is_some_and(|version| self.is_settled(version)) {
+            self.let_read(told);
+        }
         let version = self.version();
         let Some(copying) = self
             .copying
@@ -800,6 +832,13 @@ impl Slot {
                     hands_over: copying.hands_over,
                 });
             }
+        }
+    }
+
+    /// Let those go on who wait to read: what is there, or elsewhere.
+    pub(super) fn let_read(&mut self, told: &mut Vec<Told>) {
+        if self.unread.take().is_some() {
+            told.push(Told::Readable);
         }
     }
 

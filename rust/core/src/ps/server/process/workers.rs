@@ -10,7 +10,7 @@ use crate::net::frame::{Kind, Lost, Malformed};
 use crate::net::wake::{Wake, ignore_signals, readable, wait};
 use crate::ps::protocol::steps::Need;
 use crate::ps::protocol::wire::Ask;
-use crate::ps::server::answering;
+use crate::ps::server::answering::{self, Reading};
 use crate::ps::server::slot::Answer;
 
 /// Messages that may wait for a client that does not read before it is left alone.
@@ -26,7 +26,7 @@ pub(super) struct ResponseQueue {
     pub(super) wake: Wake,
 }
 
-/// An ask whose rows are of a step that is not complete.
+/// An ask whose rows may not be read yet.
 #[derive(Debug)]
 struct Parked {
     request: u32,
@@ -166,7 +166,7 @@ impl Shared {
 
     /// Send the rows of asks that need not wait any more, as long as few wait to go out; false if this server can't go on.
     fn answer_parked(
-        &self,
+        self: &Arc<Self>,
         parked: &mut Vec<Parked>,
         channel: &mut Channel,
     ) -> std::result::Result<bool, Lost> {
@@ -176,19 +176,22 @@ impl Shared {
                 parked.push(one);
                 continue;
             }
-            let Parked { request, words, .. } = one;
-            let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
-            match answering::rows(&self.node, request, &ask) {
-                Ok(packet) => packet
-                    .into_iter()
-                    .try_for_each(|packet| channel.send(packet))?,
+            let ask = Ask::read(&one.words, self.node.catalog()).map_err(|_| Malformed::Content)?;
+            match answering::rows(&self.node, one.request, &ask) {
+                Ok(Reading::Wait) => parked.push(one),
+                Ok(Reading::Rows(packet)) => {
+                    packet
+                        .into_iter()
+                        .try_for_each(|packet| channel.send(packet))?;
+                    channel.reuse(one.words);
+                }
                 Err(broken) => {
                     self.dispatch(Err(broken));
                     return Ok(false);
                 }
             }
-            channel.reuse(words);
         }
-        Ok(true)
+        // A step that was made now may be the first that goes to a server.
+        Ok(self.see_to_streams().is_ok())
     }
 }
