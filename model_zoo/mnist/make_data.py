@@ -1,8 +1,9 @@
-"""Write handwritten digits as TFRecord files: DIR/train and DIR/heldout, for `mnist_functional_api` and `mnist_subclass`.
+"""Write handwritten digits as TFRecord files: DIR/train and DIR/heldout, for `mnist_functional_api` and `mnist_subclass`; with --parquet
+as Parquet files, for `mnist_torch`.
 
 With --idx it takes the MNIST files that you have; otherwise the 1,797 real digits that come with
-scikit-learn, 8 × 8 pixels enlarged to 28 × 28. Each record is a tf.train.Example with `image` (784 bytes) and
-`label`. Nothing is downloaded.
+scikit-learn, 8 × 8 pixels enlarged to 28 × 28. Each record is a tf.train.Example, or a row, with `image`
+(784 bytes) and `label`. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SIDE = 28
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description="Write handwritten digits as TFRecord files to DIR/train and DIR/heldout.",
+        description="Write handwritten digits as TFRecord or Parquet files to DIR/train and DIR/heldout.",
         epilog="Without --idx: scikit-learn's digits, of which every fifth one is held out.",
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="folder to write to; made if it is missing")
@@ -35,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         "plain or .gz; the t10k images are held out",
     )
     parser.add_argument("--files", type=int, default=4, metavar="N", help="number of training files (4)")
+    parser.add_argument(
+        "--parquet", action="store_true", help="write Parquet files, with columns `image` and `label`"
+    )
     options = parser.parse_args(arguments)
     if options.files < 1:
         parser.error(f"--files must be at least 1; got {options.files}")
@@ -42,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         splits = mnist(options.idx) if options.idx else digits()
         for split, (images, labels) in splits.items():
             files = options.files if split == "train" else 1
-            write(options.dir / split, images, labels, files)
+            write(options.dir / split, images, labels, files, "parquet" if options.parquet else "tfrecord")
             print(f"{options.dir / split}: {len(labels)} digits in {files} file{'s' * (files > 1)}")
     except (OSError, ValueError, ImportError) as error:
         print(f"make_data: {error}", file=sys.stderr)
@@ -50,20 +54,30 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def write(folder, images, labels, files):
+def write(folder, images, labels, files, kind):
     """Write `files` files of about equal size, and remove those of an earlier run."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("digits-*-of-*.tfrecord"):
+    for old in (*folder.glob("digits-*-of-*.tfrecord"), *folder.glob("digits-*-of-*.parquet")):
         old.unlink()
     bounds = [len(labels) * i // files for i in range(files + 1)]
     for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
-        write_tfrecord(
-            folder / f"digits-{number:02d}-of-{files:02d}.tfrecord",
-            (
-                encode_example({"image": image.tobytes(), "label": int(label)})
-                for image, label in zip(images[begin:end], labels[begin:end], strict=True)
-            ),
-        )
+        rows = [
+            {"image": image.tobytes(), "label": int(label)}
+            for image, label in zip(images[begin:end], labels[begin:end], strict=True)
+        ]
+        path = folder / f"digits-{number:02d}-of-{files:02d}.{kind}"
+        if kind == "parquet":
+            write_parquet(path, rows)
+        else:
+            write_tfrecord(path, map(encode_example, rows))
+
+
+def write_parquet(path, rows):
+    """Write a Parquet file with a few row groups: one is read by one worker."""
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=64)
 
 
 def digits():

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.torch import need_torch
+
 ROOT = Path(__file__).resolve().parents[2]
 SHORTER = {"--num_epochs=200 ": "--num_epochs=100 ", "--every 2s ": "--every 1s "}
 """What is written otherwise in the tutorial: a script needs less time for its faults than a person."""
@@ -123,6 +125,20 @@ def overlap(one: list[float], other: list[float]) -> float:
     common = max(0.0, width) * max(0.0, height)
     areas = sum((right - left) * (bottom - top) for left, top, right, bottom in (one, other))
     return common / (areas - common)
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_of_pytorch(clone: Path) -> None:
+    need_torch()
+    *commands, clean = blocks(ROOT / "docs/tutorials/pytorch.md")
+    output = run("".join(commands), clone)
+    assert "each of the 17,256 records of 12 epochs was trained exactly once" in output
+    assert "a worker at a random moment: hit" in output
+    accuracy = re.search(r"^accuracy: (\S+)", output, re.M)[1]
+    assert float(accuracy) == pytest.approx(float(re.findall(r"val_accuracy (\S+)", output)[-1]), abs=1e-4)
+    assert float(accuracy) > 0.9
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "digits").exists()
 
 
 @pytest.mark.timeout(600)

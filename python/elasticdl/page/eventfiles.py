@@ -1,6 +1,7 @@
 """TensorBoard's event files of a job: training loss, records per second and workers, and metrics of evaluations, at their steps.
 
-tensorboardX writes the records; TensorBoard's own writer would import TensorFlow where that is installed. Each life of a master opens a
+tensorboardX writes the records; TensorBoard's own writer would import TensorFlow where that is installed, as tensorboardX would PyTorch: it
+is told that there is none, since a master has no use for the seconds and the memory that it takes. Each life of a master opens a
 further file, which is how TensorBoard takes up what continues: https://github.com/tensorflow/tensorboard/blob/master/README.md.
 A volume that does not take what is written, or does not answer, costs values and never the job.
 """
@@ -11,6 +12,7 @@ import logging
 import math
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -146,8 +148,25 @@ class EventFiles:
         return False
 
 
+class _WithoutTorch:
+    """Says on this thread that PyTorch is not installed, so that nobody imports it for the sake of a type."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raise ModuleNotFoundError for PyTorch, on this thread; leave all else to others."""
+        if name == "torch" and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError("PyTorch is not needed here", name=name)
+
+
 def _writer(directory: Path, number: int) -> Any:
-    from tensorboardX.event_file_writer import EventsWriter
+    finder = _WithoutTorch()
+    sys.meta_path.insert(0, finder)
+    try:
+        from tensorboardX.event_file_writer import EventsWriter
+    finally:
+        sys.meta_path.remove(finder)
 
     # Two lives of a master may begin in one second, which is all that tensorboardX tells files apart by.
     return EventsWriter(str(directory / "events"), f".{os.getpid()}.{number}")

@@ -1,0 +1,52 @@
+"""The PyTorch runtime of one process: its threads, which results depend on in their last bits, and the randomness of a chunk."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+
+import numpy as np
+
+from elasticdl.worker.seeds import chunk_seeds
+
+_SIZES = 64
+"""Numbers of examples for which code is made; for others the model would run uncompiled, with other bits."""
+
+
+def import_torch() -> None:
+    """Import PyTorch."""
+    importlib.import_module("torch")
+
+
+def start(threads: int) -> None:
+    """Import PyTorch, and let one operation be shared by so many threads; call it once, before anything is computed."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:  # it can be set once
+        torch.set_num_interop_threads(1)
+
+
+def settle_compiler() -> None:
+    """Let `torch.compile`, if the model file has used it, make code for each number of examples, whichever came before.
+
+    By itself it makes code for any number when a second one comes, with other bits for the first. So a chunk that is computed again would
+    have other bits in a worker that has seen other chunks.
+    """
+    if "torch._dynamo" in sys.modules:
+        import torch._dynamo.config as compiler
+
+        compiler.automatic_dynamic_shapes = False
+        compiler.recompile_limit = max(compiler.recompile_limit, _SIZES)
+
+
+def seed_chunk(seed: int, step: int, lane: int) -> None:
+    """Seed all generators that a model may draw from: a function of the job's seed and of the chunk's place, the same in all workers."""
+    import torch
+
+    first, second = chunk_seeds(seed, step, lane, 1)[0].tolist()
+    # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
+    torch.default_generator.manual_seed(first << 31 | second)
+    random.seed(first)
+    np.random.seed(second)  # what layers of the user's own may draw from

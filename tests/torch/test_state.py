@@ -1,0 +1,76 @@
+"""A state that is not this model's changes nothing, whatever of it is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.worker import tree
+
+from . import FULL, adapter_of, commit, made_of, records
+
+torch = pytest.importorskip("torch", reason="make setup-torch")
+
+
+def dense() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+
+
+def of(change: Callable[[dict[str, Any]], None], image: StateImage) -> StateImage:
+    """Return an image whose trees were changed before they were described."""
+    nodes = image.meta["arrays"]
+    arrays = iter(tree.split(image.body, [one for node in nodes.values() for one in tree.sizes(node)]))
+    trees = {name: tree.build(node, arrays) for name, node in nodes.items()}
+    change(trees)
+    found: list[np.ndarray] = []
+    meta = {"arrays": {name: tree.describe(value, found) for name, value in trees.items()}}
+    return replace(image, meta=meta, body=np.frombuffer(b"".join(one.tobytes() for one in found), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda trees: trees["model"].pop("0.weight"), r"0.weight: expected float32 \[8, 4\], received nothing"),
+        (lambda trees: trees["model"].update(more=np.zeros(1)), r"more: expected nothing, received float64 \[1\]"),
+        (lambda trees: trees["model"].update({"0.bias": np.zeros(8)}), r"0.bias: expected float32 \[8\], received float64 \[8\]"),
+        (lambda trees: trees.update(model=[]), "0.weight: expected .*, received nothing"),
+        (lambda trees: trees.update(schedule=None), "a learning-rate scheduler was expected|no learning-rate scheduler was expected"),
+        (lambda trees: trees.update(optimizer=3), "the optimizer's is missing"),
+        (lambda trees: trees["optimizer"].update(param_groups=[3]), "its groups of parameters are none"),
+        (lambda trees: trees["optimizer"]["param_groups"].pop(), "its groups of parameters are others"),
+        (lambda trees: trees["optimizer"]["state"].update({99: {}}), "it has the parameter 99 of 6"),
+        (lambda trees: trees["optimizer"]["state"][0].update(exp_avg=np.zeros(3, np.float32)), r"exp_avg of parameter 0 has the .*3"),
+    ],
+)  # fmt: skip
+def test_another_models_state_changes_nothing(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    user = made_of(
+        dense,
+        lambda parameters: torch.optim.Adam(parameters, 0.01),
+        lr_scheduler=lambda one: torch.optim.lr_scheduler.StepLR(one, 2),
+    )
+    donor, made = adapter_of(user), adapter_of(user)
+    commit([donor], [records(FULL)], 1)
+    digest, image = made.digest(), donor.image()
+    with pytest.raises(TransferFailed, match=f"the state does not fit this model and its optimizer: {said}"):
+        made.load(of(change, image))
+    assert made.digest() == digest
+    made.load(of(lambda trees: None, image))
+    assert made.digest() == donor.digest() != digest
+
+
+def test_what_an_optimizer_keeps_must_be_writable() -> None:
+    class Keeping(torch.optim.SGD):
+        def state_dict(self) -> Any:
+            return {**super().state_dict(), "seen": {1, 2}}
+
+    with pytest.raises(
+        BadModel,
+        match=r"m.py: the state of the optimizer and its scheduler can't be copied to other workers: it has a builtins.set",
+    ):
+        adapter_of(made_of(dense, lambda parameters: Keeping(parameters, 0.1)))
