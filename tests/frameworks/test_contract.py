@@ -29,7 +29,7 @@ from elasticdl.worker.contract.ps import PsAdapter
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("keras", "reference")
+NAMES = ("keras", "reference", "torch")
 """Those of this package; what is installed besides is not tested here."""
 
 

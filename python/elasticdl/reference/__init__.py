@@ -5,7 +5,7 @@ What a model file imports is here: the base of models and three models, optimize
 
 from __future__ import annotations
 
-from elasticdl.reference.callbacks import Callback
+from elasticdl.worker.hooks import Callback
 from elasticdl.reference.models import Computed, EmbeddingSum, Evaluated, Linear, Model, Softmax, Table
 from elasticdl.reference.optimizers import SGD, Adam, Optimizer
 

@@ -23,7 +23,7 @@ from elasticdl.reference.building import (
     make_optimizer,
     random_of,
 )
-from elasticdl.reference.callbacks import Callbacks
+from elasticdl.worker.hooks import Callbacks
 from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays

@@ -160,8 +160,13 @@ class JobSpec:
         kinds.text("SYMBOL"), "optimizer", group="model", what="Function that returns the optimizer.",
         why="The name that model files use.",
     )  # fmt: skip
+    lr_scheduler: str = setting(
+        kinds.text("SYMBOL"), "lr_scheduler", group="model",
+        what="With PyTorch: function of the optimizer that returns its learning-rate scheduler, if defined.",
+        why="The name that model files use.",
+    )  # fmt: skip
     callbacks: str = setting(
-        kinds.text("SYMBOL"), "callbacks", group="model", what="Function that returns Keras callbacks, if defined.",
+        kinds.text("SYMBOL"), "callbacks", group="model", what="Function that returns callbacks, if defined.",
         why="The name that model files use.",
     )  # fmt: skip
     eval_metrics_fn: str = setting(
@@ -634,7 +639,7 @@ _OF_CHECKPOINTS = frozenset(
 """What is needed to make a trained model of a checkpoint."""
 _OF_TRAINING = frozenset(
     {
-        "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
+        "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
         "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
         "moment_seconds", "checkpoint_best",

@@ -77,6 +77,7 @@ def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
         feed=found["feed"],
         callbacks=found.get("callbacks"),
         custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
+        lr_scheduler=found.get("lr_scheduler"),
         eval_metrics_fn=found.get("eval_metrics_fn"),
         prediction_outputs_processor=found.get("prediction_outputs_processor"),
     )

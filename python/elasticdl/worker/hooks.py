@@ -1,17 +1,22 @@
-"""Callbacks of the reference framework: every worker of a job runs them on the same logs."""
+"""Callbacks of frameworks that have none of their own: objects with hooks, which every worker of a job runs on the same logs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.errors import BadModel
-from elasticdl.reference.optimizers import Optimizer
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
 _OF_EPOCHS = ("on_epoch_end", "on_evaluated")
+
+
+class Optimizer(Protocol):
+    """What callbacks may change of an optimizer."""
+
+    learning_rate: Any
 
 
 class Callback:
@@ -117,7 +122,7 @@ def _made(user: UserModel) -> Sequence[Callback]:
     for one in made:
         if not isinstance(one, Callback):
             raise BadModel(
-                f"{user.path}: callbacks returned a {type(one).__name__}; expected a list of elasticdl.reference.Callback"
+                f"{user.path}: callbacks returned a {type(one).__name__}; expected a list of objects of a class Callback of the framework"
             )
     return tuple(made)
 

@@ -1,0 +1,158 @@
+"""The adapter for PyTorch models: one worker's model, optimizer, scheduler and accumulator behind the Protocol of `worker/contract/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elasticdl.catalog.tablereader import TableReader
+from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.errors import BadInput, BadModel
+from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.torch import building
+from elasticdl.torch.building import Batch
+from elasticdl.torch.evaluation import TorchEvaluator
+from elasticdl.torch.export import export
+from elasticdl.torch.gradients import Gradients
+from elasticdl.torch.runtime import seed_chunk
+from elasticdl.torch.state import TorchState
+from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
+from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.hooks import Callbacks
+
+
+class TorchAdapter:
+    """Implements `elasticdl.worker.contract.allreduce.Adapter`."""
+
+    writes = False
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
+        """Nothing is built yet; `prepare` does."""
+        self._user, self._spec = user, spec
+        self._feed = building.Feed(user, Mode.TRAINING, metadata)
+        self._steps = 0
+
+    def prepare(self, sample: Records) -> None:
+        """Build everything, and run one step without any lasting effect. Raises BadModel or BadData."""
+        user, batch = self._user, self.convert(sample)
+        self._sample = batch
+        self.model = building.make_model(user, self._spec.seed, batch)
+        self.optimizer = building.make_optimizer(user, self.model)
+        self._schedule = building.make_schedule(user, self.optimizer)
+        self._callbacks = Callbacks(user)
+        self._state = TorchState(self.model, self.optimizer, self._schedule, user.path)
+        self._gradients = Gradients(
+            list(building.parameters_of(self.optimizer)), dict(self.model.named_buffers()), self._spec.minibatch_size, user.path
+        )
+        self.dtype: npt.DTypeLike = self._gradients.dtype
+        self.size = self._gradients.size
+        before = self._state.image()
+        try:
+            self.compute(batch, 0, 0)
+            self.apply(np.array(np.asarray(self.accumulator())), float(batch.examples))
+            # What an optimizer keeps after a first step may be what it can't have before it, so a new one is made.
+            self.optimizer = building.make_optimizer(user, self.model)
+            self._schedule = building.make_schedule(user, self.optimizer)
+            self._state = TorchState(self.model, self.optimizer, self._schedule, user.path)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise building.describe_failure(user, batch, error) from error
+        self._state.load(before)
+        self.zero()
+
+    # ------------------------------------------------------------------ chunks
+
+    def convert(self, records: Records) -> Batch:
+        """Run the user's `feed` over one chunk. Raises BadData."""
+        return self._feed(records)
+
+    def zero(self) -> None:
+        """Empty the accumulator."""
+        self._gradients.zero()
+
+    def compute(self, batch: Batch | None, step: int, lane: int) -> ChunkResult:
+        """Add a chunk's gradients and changes of buffers to the accumulator; None is a chunk without a good record."""
+        if batch is None or not batch.examples:
+            return ChunkResult(0.0, 0.0)
+        seed_chunk(self._spec.seed, step, lane)
+        before = self._gradients.committed()
+        self.model.train()
+        loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
+        if not loss.requires_grad:
+            raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._gradients.add(batch.examples, before)
+        return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
+
+    def accumulator(self) -> memoryview:
+        """Return the accumulator's elements, valid until the next `compute` or `zero`."""
+        return self._gradients.accumulator()
+
+    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
+        """Commit `result` / `examples`; the accumulator becomes empty."""
+        if examples:
+            self._gradients.give(result, examples)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self._schedule is not None and not self._schedule.by_epoch:
+                self._schedule.scheduler.step()
+        self.zero()
+
+    # ------------------------------------------------------------------ between steps
+
+    def evaluator(self, metadata: Any) -> TorchEvaluator:
+        """Return what evaluates this model."""
+        return TorchEvaluator(self._user, self._spec, metadata, self.model)
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run callbacks after a commit, and the scheduler of epochs; return a reason if they want the job to stop."""
+        self._steps = logs.step
+        if logs.epoch_ended:
+            self._end_epoch()
+        return self._callbacks.logs(logs)
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
+        if logs.epoch_ended:
+            self._end_epoch()
+        return self._callbacks.gate(logs)
+
+    def _end_epoch(self) -> None:
+        if self._schedule is not None and self._schedule.by_epoch:
+            self._schedule.scheduler.step()
+
+    def end_training(self) -> None:
+        """Run what callbacks do at the end of training."""
+        self._callbacks.end(self._steps, self.writes)
+
+    def image(self) -> StateImage:
+        """Copy the committed state; callbacks have none."""
+        return self._state.image()
+
+    def describe_image(self) -> tuple[Mapping[str, Any], int]:
+        """Return the `meta` of an image, and the bytes of its body."""
+        return self._state.describe()
+
+    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of an image's body."""
+        return self._state.part(first, end)
+
+    def load(self, image: StateImage) -> None:
+        """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
+        self._state.load(image)
+
+    def digest(self) -> str:
+        """Return a digest of the state's bits (hexadecimal)."""
+        return self._state.digest()
+
+    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
+        """Write the model; return the state's digest. Raises OSError with what was at `path` intact."""
+        if path:
+            export(self.model, path, kind, self._sample, self._user.path)
+        return self.digest()

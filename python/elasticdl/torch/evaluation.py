@@ -1,0 +1,223 @@
+"""Evaluation: the loss and the user's metrics, which are functions (labels, outputs) or objects with the interface of torchmetrics.
+
+The state of the loss and of a function is a sum and the number of its examples; that of an object its own tensors, which have to be sums.
+So the states of tasks are added. Nothing that is trained is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elasticdl.control.protocol.metricstates import TYPES, Metric, MetricCatalog, StateArray
+from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.spec.edge import nearest
+from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.torch import building
+from elasticdl.torch.building import Batch
+from elasticdl.torch.runtime import seed_chunk
+from elasticdl.worker.contract.evaluation import MetricValue
+from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
+from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
+
+Arrays = list[npt.NDArray[Any]]
+_MEAN = (StateArray("sum_and_examples", (2,), "float64"),)
+
+
+class _Mean:
+    """The loss, or a function, as a mean over the examples."""
+
+    def __init__(self, user: UserMetric | None) -> None:
+        self.user = user
+        self.described = Metric(LOSS, "", _MEAN) if user is None else Metric(user.name, user.output, _MEAN)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin at zero."""
+        self.state = np.zeros(2)
+
+    def update(self, batch: Batch, outputs: Any, loss: float) -> None:
+        """Add a batch."""
+        mean = loss if self.user is None else _mean(self.user, batch, outputs)
+        self.state += (mean * batch.examples, batch.examples)
+
+    def arrays(self) -> Arrays:
+        """Return the state."""
+        return [self.state.copy()]
+
+    def values(self, arrays: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
+        """Return the mean of a state."""
+        return {self.described.name: float(arrays[0][0] / arrays[0][1])}
+
+
+class _Object:
+    """A metric with the interface of torchmetrics: `update(outputs, labels)`, `compute()`, `reset()`, states that are added."""
+
+    def __init__(self, user: UserMetric) -> None:
+        self.user, metric = user, user.metric
+        self._names = list(metric._defaults)
+        metric.reset()
+        state = []
+        for name in self._names:
+            value = getattr(metric, name)
+            if not isinstance(value, torch.Tensor) or metric._reductions[name] is not torch.sum and getattr(
+                metric._reductions[name], "__name__", ""
+            ) != "dim_zero_sum":
+                raise BadModel(
+                    f"{user.where}: its state {name!r} is not a sum, so the states of parts of the data can't be added; use one whose states "
+                    'have dist_reduce_fx="sum" (for curves: thresholds=…), or a function'
+                )
+            kind = str(value.dtype).removeprefix("torch.")
+            if kind not in TYPES:
+                raise BadModel(f"{user.where}: its state {name!r} is of the type {kind}; give it another one")
+            state.append(StateArray(name, tuple(value.shape), kind))
+        self.described = Metric(user.name, user.output, tuple(state))
+
+    def begin(self) -> None:
+        """Begin at zero."""
+        self.user.metric.reset()
+
+    def update(self, batch: Batch, outputs: Any, loss: float) -> None:
+        """Add a batch."""
+        self.user.metric.update(_of_output(self.user, outputs), _of_labels(self.user, batch.labels))
+
+    def arrays(self) -> Arrays:
+        """Return the state."""
+        return [getattr(self.user.metric, name).detach().numpy().copy() for name in self._names]
+
+    def values(self, arrays: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
+        """Return the values of a state by name."""
+        metric = self.user.metric
+        metric.reset()
+        for name, value in zip(self._names, arrays, strict=True):
+            setattr(metric, name, torch.from_numpy(np.array(value)).to(getattr(metric, name).dtype))
+        metric._update_count = 1  # compute() warns of a metric that was never updated
+        found = metric.compute()
+        metric.reset()
+        if isinstance(found, Mapping):
+            return {f"{self.user.name}_{key}": _number(value) for key, value in found.items()}
+        return {self.user.name: _number(found)}
+
+
+class TorchEvaluator:
+    """Implements `elasticdl.worker.contract.evaluation.Evaluator`."""
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, model: torch.nn.Module) -> None:
+        """`metadata`: what the reader knows of the evaluation data's records."""
+        self._user, self._spec, self._model = user, spec, model
+        self._feed = building.Feed(user, Mode.EVALUATION, metadata)
+        self._task, self._chunk = 0, 0
+
+    def prepare(self, sample: Records) -> None:
+        """Evaluate a chunk. Raises BadModel or BadData."""
+        self._metrics: list[_Mean | _Object] = [_Mean(None)]
+        for one in user_metrics(self._user):
+            if all(hasattr(one.metric, name) for name in ("_defaults", "_reductions", "update", "compute", "reset")):
+                self._metrics.append(_Object(one))
+            elif callable(one.metric):
+                self._metrics.append(_Mean(one))
+            else:
+                raise BadModel(
+                    f"{one.where}: expected a function (labels, outputs) or a metric of torchmetrics, received {one.metric!r:.100}"
+                )
+        self._catalog = MetricCatalog(tuple(one.described for one in self._metrics))
+        self._catalog.check_size(f"{self._user.path}: {self._spec.eval_metrics_fn}()")
+        batch = self.convert(sample)
+        if not batch.examples:
+            raise BadData(
+                f"{self._user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
+            )
+        try:
+            self.begin_task(0)
+            self.evaluate(batch)
+            self.metric_values(self.task_state())
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}\n"
+                f"feed gave {building.shown(batch.features)} and labels {building.shown(batch.labels)}"
+            ) from error
+        self.begin_task(0)
+
+    def catalog(self) -> MetricCatalog:
+        """Return the metrics: the loss, then the user's."""
+        return self._catalog
+
+    def convert(self, records: Records) -> Batch:
+        """Run the user's `feed` over one chunk. Raises BadData."""
+        return self._feed(records)
+
+    def begin_task(self, task: int) -> None:
+        """Begin the state of a task."""
+        self._task, self._chunk = task, 0
+        for one in self._metrics:
+            one.begin()
+
+    def evaluate(self, batch: Batch, rows: Sequence[npt.NDArray[np.float32]] = ()) -> int:
+        """Add a chunk to the state of the task; return its examples."""
+        chunk, self._chunk = self._chunk, self._chunk + 1
+        if batch.examples:
+            seed_chunk(self._spec.seed, self._task, chunk)
+            self._model.eval()
+            with torch.no_grad():
+                outputs = building.call(self._model, batch.features)
+                loss = float(building.loss_of(self._user, batch, outputs))
+                for one in self._metrics:
+                    one.update(batch, outputs, loss)
+        return batch.examples
+
+    def task_state(self) -> Arrays:
+        """Return a copy of the state of the task's chunks so far."""
+        return [array for one in self._metrics for array in one.arrays()]
+
+    def metric_values(self, combined: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
+        """Return the metrics' values by name. Raises BadData if they are of no example."""
+        if not combined[0][1]:
+            raise BadData(f"{self._user.path}: feed made no example of the evaluation data")
+        values: dict[str, MetricValue] = {}
+        start = 0
+        for one in self._metrics:
+            end = start + len(one.described.state)
+            values |= one.values(combined[start:end])
+            start = end
+        return values
+
+
+def _mean(one: UserMetric, batch: Batch, outputs: Any) -> float:
+    values = torch.as_tensor(one.metric(_of_labels(one, batch.labels), _of_output(one, outputs)))
+    if values.is_complex() or (values.dim() and len(values) != batch.examples):
+        raise BadModel(
+            f"{one.where}: expected one value per example ({batch.examples}), or a scalar, received {building.shown(values)}"
+        )
+    values = values.to(torch.float64)
+    if batch.weights is None or not values.dim():
+        return float(values.mean())
+    values = values.reshape(batch.examples, -1).mean(1)
+    return float((values * batch.weights).sum() / batch.weights.sum())
+
+
+def _of_output(one: UserMetric, outputs: Any) -> Any:
+    if not one.output:
+        return outputs
+    if not isinstance(outputs, Mapping) or one.output not in outputs:
+        known = sorted(outputs) if isinstance(outputs, Mapping) else []
+        raise BadModel(
+            f"{one.where}: the model has no output {one.output!r}{nearest(one.output, known)}; it has {', '.join(known) or 'one only'}"
+        )
+    return outputs[one.output]
+
+
+def _of_labels(one: UserMetric, labels: Any) -> Any:
+    return labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
+
+
+def _number(value: Any) -> MetricValue:
+    found = torch.as_tensor(value).to(torch.float64).tolist()
+    return found if isinstance(found, list) else float(found)

@@ -1,0 +1,91 @@
+"""PyTorch as a framework: what model files need, and where the parts are. Importing this does not import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticdl.catalog.catalog import Catalog
+from elasticdl.cluster.cluster import ProcessName
+from elasticdl.errors import BadSetting
+from elasticdl.spec.framework import Definition, OutputFormat, Symbol
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.allreduce import Adapter
+from elasticdl.worker.contract.framework import RestoredModel
+from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import load
+
+_NO_SERVERS = "PyTorch models are trained without parameter servers; leave --num_ps_pods out"
+
+
+class TorchFramework:
+    """Implements `elasticdl.worker.contract.framework.Framework`."""
+
+    name = "torch"
+    imports = ("torch", "elasticdl.torch")
+    symbols = (
+        Symbol("feed", ("records", "mode", "metadata")),
+        Symbol("loss", ("labels", "outputs")),
+        Symbol("optimizer", ("parameters",)),
+        Symbol("lr_scheduler", ("optimizer",), required=False),
+        Symbol("callbacks", required=False),
+        Symbol("eval_metrics_fn", required=False),
+        Symbol("prediction_outputs_processor", required=False),
+    )
+    formats = (OutputFormat("state_dict", ".pt"), OutputFormat("exported", ".pt2"))
+    has_ps = False
+
+    def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
+        """Find nothing wrong."""
+
+    def import_library(self, log: Path | None = None) -> None:
+        """Import PyTorch."""
+        from elasticdl.torch import runtime
+
+        runtime.import_torch()
+
+    def start(self, threads: int) -> None:
+        """Import PyTorch, and fix how this process uses processors."""
+        from elasticdl.torch import runtime
+
+        runtime.start(threads)
+
+    def unused_gpus(self, reserved: int) -> str:
+        """Return that GPUs are of no use, if any are reserved."""
+        return "GPUs are reserved for each worker, and models of PyTorch are trained on CPUs" if reserved else ""
+
+    def load(self, spec: JobSpec) -> UserModel:
+        """Import the model file. Raises BadModel."""
+        return load(spec, self.symbols)
+
+    def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
+        """Return the adapter of a synchronous worker."""
+        from elasticdl.torch.adapter import TorchAdapter
+
+        return TorchAdapter(user, spec, metadata)
+
+    def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
+        """Raise BadSetting."""
+        raise BadSetting(_NO_SERVERS)
+
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
+        """Return the model of a state_dict file or a checkpoint."""
+        from elasticdl.torch.trained import TorchTrained
+
+        return TorchTrained(user, spec, metadata, weights)
+
+    def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
+        """Write the model of a group's state. Raises BadModel or OSError."""
+        from elasticdl.torch.trained import export_state
+
+        export_state(user, spec, state, path, kind)
+
+    def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
+        """Raise BadSetting."""
+        raise BadSetting(_NO_SERVERS)
+
+
+FRAMEWORK = TorchFramework()

@@ -1,0 +1,35 @@
+"""The PyTorch runtime of one process: its threads, which results depend on in their last bits, and the randomness of a chunk."""
+
+from __future__ import annotations
+
+import importlib
+import random
+
+import numpy as np
+
+from elasticdl.worker.seeds import chunk_seeds
+
+
+def import_torch() -> None:
+    """Import PyTorch."""
+    importlib.import_module("torch")
+
+
+def start(threads: int) -> None:
+    """Import PyTorch, and let one operation be shared by so many threads; call it once, before anything is computed."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:  # it can be set once
+        torch.set_num_interop_threads(1)
+
+
+def seed_chunk(seed: int, step: int, lane: int) -> None:
+    """Seed all generators that a model may draw from: a function of the job's seed and of the chunk's place, the same in all workers."""
+    import torch
+
+    first, second = chunk_seeds(seed, step, lane, 1)[0].tolist()
+    # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
+    torch.default_generator.manual_seed(first << 31 | second)
+    random.seed(first)
+    np.random.seed(second)  # what layers of the user's own may draw from

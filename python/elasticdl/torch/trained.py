@@ -1,0 +1,104 @@
+"""A trained PyTorch model: its weights are those of a state_dict file or of a group's checkpoint."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.checkpoint.savedrows import SavedRows
+from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.torch import building
+from elasticdl.torch.building import Batch
+from elasticdl.torch.evaluation import TorchEvaluator
+from elasticdl.torch.export import export
+from elasticdl.torch.runtime import seed_chunk
+from elasticdl.torch.state import fitting, tensors_of, trees_of
+from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
+
+_REMEDY = "give the --model_def and --model_params of the job that wrote it"
+
+
+class TorchTrained:
+    """Implements `elasticdl.worker.contract.trained.TrainedModel`."""
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> None:
+        """Nothing is built yet; `prepare` does."""
+        self._user, self._spec, self._from = user, spec, weights
+        self._feed = building.Feed(user, Mode.PREDICTION, metadata)
+
+    def prepare(self, sample: Records) -> None:
+        """Build the model, and take its weights. Raises BadModel or BadData."""
+        self._model = building.make_model(self._user, self._spec.seed, self._feed(sample))
+        if isinstance(self._from, SavedRows):
+            raise BadModel(
+                f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; {_REMEDY}"
+            )
+        if isinstance(self._from, GroupState):
+            _take(self._model, self._user, self._from)
+        else:
+            _read(self._model, self._user, self._from)
+
+    def evaluator(self, metadata: Any) -> TorchEvaluator:
+        """Return what evaluates this model."""
+        return TorchEvaluator(self._user, self._spec, metadata, self._model)
+
+    def convert(self, records: Records) -> Batch:
+        """Run the user's `feed` over one chunk. Raises BadData."""
+        return self._feed(records)
+
+    def predict(self, batch: Batch, task: int, chunk: int) -> Predictions:
+        """Return what the model gives."""
+        if not batch.examples:
+            return {}
+        seed_chunk(self._spec.seed, task, chunk)
+        self._model.eval()
+        with torch.no_grad():
+            outputs = building.call(self._model, batch.features)
+        named = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
+        try:
+            return {str(name): np.asarray(one) for name, one in named.items()}
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BadModel(f"{self._user.path}: the model gives {building.shown(outputs)}: {error}") from None
+
+
+def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
+    """Write the model of a group's state. Raises BadModel, or OSError with what was at `path` intact."""
+    model = building.make_model(user, spec.seed, Batch(0, None))
+    _take(model, user, state)
+    export(model, path, kind, None, user.path)
+
+
+def _take(model: torch.nn.Module, user: UserModel, state: GroupState) -> None:
+    tensors = tensors_of(model)
+    try:
+        values = fitting(trees_of(state.image)["model"], tensors)
+    except TransferFailed as error:
+        raise BadModel(f"{state.folder} is of another model than that of {user.path}: {error}; {_REMEDY}") from None
+    with torch.no_grad():
+        for name, value in values.items():
+            tensors[name].copy_(value)
+
+
+def _read(model: torch.nn.Module, user: UserModel, path: Path) -> None:
+    try:
+        found = torch.load(path, weights_only=True, map_location="cpu")  # tensors only: nothing of the file is run
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise BadModel(f"--trained_model: {path} can't be read: {str(error).splitlines()[0]}") from None
+    try:
+        if not isinstance(found, Mapping):
+            raise RuntimeError(f"it has a {type(found).__name__}")
+        model.load_state_dict(found)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise BadModel(
+            f"--trained_model: {path} is of another model than that of {user.path}: {describe(error, user.path)}; {_REMEDY}"
+        ) from None
