@@ -15,6 +15,7 @@ from elasticdl.errors import BadInput, BadModel
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
 from elasticdl.torch.building import Batch
+from elasticdl.torch.device import moved, own_device, pinned
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
 from elasticdl.torch.gradients import Gradients
@@ -36,12 +37,13 @@ class TorchAdapter:
         self._user, self._spec = user, spec
         self._feed = building.Feed(user, Mode.TRAINING, metadata)
         self._steps = 0
+        self._device = own_device()
 
     def prepare(self, sample: Records) -> None:
         """Build everything, and run one step without any lasting effect. Raises BadModel or BadData."""
         user, batch = self._user, self.convert(sample)
         self._sample = batch
-        self.model = building.make_model(user, self._spec.seed, batch)
+        self.model = building.make_model(user, self._spec.seed, batch).to(self._device)
         self.optimizer = building.make_optimizer(user, self.model)
         self._schedule = building.make_schedule(user, self.optimizer)
         self._callbacks = Callbacks(user)
@@ -70,7 +72,7 @@ class TorchAdapter:
 
     def convert(self, records: Records) -> Batch:
         """Run the user's `feed` over one chunk. Raises BadData."""
-        return self._feed(records)
+        return self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
 
     def zero(self) -> None:
         """Empty the accumulator."""
@@ -81,13 +83,14 @@ class TorchAdapter:
         if batch is None or not batch.examples:
             return ChunkResult(0.0, 0.0)
         seed_chunk(self._spec.seed, step, lane)
-        before = self._gradients.committed()
+        batch = batch.changed(lambda tensors: moved(tensors, self._device))
+        self._gradients.begin(batch.examples)
         self.model.train()
         loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
         loss.backward()  # type: ignore[no-untyped-call]
-        self._gradients.add(batch.examples, before)
+        self._gradients.end()
         return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
 
     def accumulator(self) -> memoryview:
