@@ -141,8 +141,8 @@ class Gradients:
         for name, buffer in self._constants.items():
             if buffer._version != self._versions[name]:
                 raise BadModel(
-                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of more "
-                    f"than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
+                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of "
+                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
                 )
 
     def _send_buffers(self) -> None:
@@ -190,8 +190,8 @@ class Gradients:
             start += buffer.numel()
             if change.size and np.abs(change - np.round(change)).max() > _WHOLE:
                 raise BadModel(
-                    f"{self._path}: training changes the buffer {name!r}, which is of type {buffer.dtype}, by another number in each chunk: "
-                    "workers can't agree on it; make it a float buffer"
+                    f"{self._path}: training changes the buffer {name!r}, which is of type {buffer.dtype}, by another number in each "
+                    "chunk: workers can't agree on it; make it a float buffer"
                 )
 
 

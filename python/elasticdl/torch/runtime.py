@@ -34,8 +34,8 @@ def unused_gpus(reserved: int) -> str:
     if torch.version.cuda is None:
         return f"{lack}: it is built for CPUs only; put PyTorch for CUDA into the image, or leave gpu out of --worker_resource_request"
     return (
-        f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod on "
-        "that node"
+        f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod "
+        "on that node"
     )
 
 

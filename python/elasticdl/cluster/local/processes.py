@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import gpus
+from elasticdl.cluster.local import gpus, wire
 from elasticdl.cluster.local import parentdeath as parentdeath
 from elasticdl.cluster.local import place as places
-from elasticdl.cluster.local import wire
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
 from elasticdl.control.transport.credentials import is_proof, proof

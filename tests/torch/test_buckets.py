@@ -114,4 +114,3 @@ def test_a_sparse_gradient_is_refused() -> None:
     found.begin(FULL)
     with pytest.raises(BadModel, match=r"parameter \(6, 2\) is sparse"):
         made(torch.tensor([1, 2])).sum().backward()
-        found.end()
