@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster setup-browser demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser setup-torch demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -49,6 +49,10 @@ setup-cluster: setup
 # What the tests of a job's page need, which are skipped without it (a failure with CI=true): Debian's chromium and its driver (root).
 setup-browser: setup
 	@.ci/browser
+
+# What the tests of PyTorch models need, which are skipped without it (a failure with CI=true): PyTorch without CUDA's libraries.
+setup-torch: setup
+	@.ci/torch-cpu
 
 # Those against a real API server, without nodes: they need no root.
 test-api: setup

@@ -19,8 +19,8 @@ from .licences import is_allowed, of_metadata
 ROOT = Path(__file__).resolve().parents[2]
 READ = {"namex": "Apache-2.0"}
 """Licences of packages whose metadata name none, as their repositories say."""
-NOT_INSTALLED = "tensorflow-gpu"
-"""An extra that development does without: the same TensorFlow with gigabytes of CUDA libraries under NVIDIA's own licence."""
+NOT_INSTALLED = ("tensorflow-gpu", "torch")
+"""Extras that development does without: they bring gigabytes of CUDA libraries under NVIDIA's own licence."""
 
 
 def main() -> int:
@@ -87,7 +87,7 @@ def of_crate(crate: Mapping[str, Any], sources: set[str | None]) -> str:
 def packages() -> Iterator[tuple[str, str]]:
     """Yield (package, licence) of what pyproject.toml asks for and what that needs, as far as it is for this machine."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [lines for extra, lines in project["optional-dependencies"].items() if extra != NOT_INSTALLED]
+    extras = [lines for extra, lines in project["optional-dependencies"].items() if extra not in NOT_INSTALLED]
     todo = [Requirement(line) for lines in (project["dependencies"], *extras) for line in lines]
     seen = set()
     while todo:

@@ -26,11 +26,15 @@ from elasticdl.worker.contract.allreduce import Adapter, StepLogs
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
+from tests.torch import need_torch
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
 NAMES = ("keras", "reference", "torch")
 """Those of this package; what is installed besides is not tested here."""
+with_servers = pytest.mark.parametrize(
+    "found", [name for name in NAMES if framework.find(name).has_ps], indirect=True
+)
 
 
 def records(count: int, first: int = 0) -> list[list[str]]:
@@ -42,6 +46,8 @@ def records(count: int, first: int = 0) -> list[list[str]]:
 
 @pytest.fixture(params=NAMES)
 def found(request: pytest.FixtureRequest) -> Iterator[Framework]:
+    if request.param == "torch":
+        need_torch()
     made: Framework = framework.find(request.param)
     made.start(1)
     yield made
@@ -346,6 +352,7 @@ def rows_of(made: PsAdapter, batch: Any, value: float = 0.25) -> list[npt.NDArra
     ]
 
 
+@with_servers
 def test_equal_workers_find_equal_models_on_the_servers(ps_adapter: Callable[..., PsAdapter]) -> None:
     one, other = ps_adapter(), ps_adapter()
     assert one.catalog.text() == other.catalog.text()
@@ -359,6 +366,7 @@ def test_equal_workers_find_equal_models_on_the_servers(ps_adapter: Callable[...
         np.testing.assert_array_equal(first, same)
 
 
+@with_servers
 def test_gradients_are_a_function_of_weights_rows_and_place(ps_adapter: Callable[..., PsAdapter]) -> None:
     one, other = ps_adapter(), ps_adapter()
     other.compute(other.convert(records(5, 60)), rows_of(other, other.convert(records(5, 60))), 9, 9)
@@ -383,6 +391,7 @@ def test_gradients_are_a_function_of_weights_rows_and_place(ps_adapter: Callable
     assert other.compute(batch, rows_of(other, batch, 0.5), 1, 2).loss != first.loss
 
 
+@with_servers
 def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[..., PsAdapter]) -> None:
     made = ps_adapter()
     batch = made.convert(records(8))
@@ -399,6 +408,7 @@ def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[..., 
     assert (losses[1] - losses[0]) / 0.02 == pytest.approx(slope[at], rel=0.02)
 
 
+@with_servers
 def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[..., PsAdapter]) -> None:
     workers = [ps_adapter(), ps_adapter()]
     evaluators = [evaluator_of(made) for made in workers]
@@ -434,12 +444,14 @@ def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[..
     assert values(0.25)["val_loss"] != first["val_loss"]
 
 
+@with_servers
 def test_ids_outside_of_a_table_are_bad_data(ps_adapter: Callable[..., PsAdapter]) -> None:
     made = ps_adapter()
     with pytest.raises(BadData, match="the ids 0 to 29, received"):
         made.convert([["31", "1", "0", "0", "1"]])
 
 
+@with_servers
 def test_a_model_takes_the_catalog_of_its_checkpoint_only(ps_adapter: Callable[..., PsAdapter]) -> None:
     made = ps_adapter()
     made.adopt(replace(made.catalog, seed=99, slots=64))
@@ -459,6 +471,7 @@ class Rows:
         yield np.arange(3), np.ones((3, 4), np.float32)
 
 
+@with_servers
 def test_what_is_on_the_servers_is_written(
     found: Framework, ps_adapter: Callable[..., PsAdapter], tmp_path: Path
 ) -> None:
@@ -480,6 +493,7 @@ def test_what_is_on_the_servers_is_written(
     assert len(digests) == 2  # Parquet's is of the variables only
 
 
+@with_servers
 def test_a_checkpoints_model_is_written_without_data(
     found: Framework, ps_adapter: Callable[..., PsAdapter], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ _STATEFUL = {
     torch.optim.LBFGS: "it evaluates the loss several times a step",
     torch.optim.SparseAdam: "it wants sparse gradients",
 }
+_SHARDED = "torch.distributed.fsdp"
 _GROUPED = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel, torch.nn.SyncBatchNorm)
 
 
@@ -44,8 +45,11 @@ class Batch:
         return Batch(self.examples, change(self.features), change(self.labels), change(self.weights))
 
 
-def make_model(user: UserModel, seed: int, sample: Batch) -> torch.nn.Module:
-    """Return what the user's model function returns, with the same weights in all workers. Raises BadModel."""
+def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Module:
+    """Return what the user's model function returns, with the same weights in all workers; what is lazy stays so without a sample.
+
+    Raises BadModel.
+    """
     seed_chunk(seed, 0, 0)
     made = _call(user, user.model, **user.params)
     if not isinstance(made, torch.nn.Module):
@@ -53,14 +57,15 @@ def make_model(user: UserModel, seed: int, sample: Batch) -> torch.nn.Module:
             f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a torch.nn.Module"
         )
     for module in made.modules():
-        if isinstance(module, _GROUPED):
+        if isinstance(module, _GROUPED) or any(one.__module__.startswith(_SHARDED) for one in type(module).__mro__):
             raise BadModel(
                 f"{user.path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
                 "and the statistics of batch normalization with them: use the plain module"
             )
-    if any(isinstance(one, torch.nn.parameter.UninitializedParameter) for one in made.parameters()):
+    if sample is not None and any(map(torch.nn.parameter.is_lazy, made.parameters())):
+        made.eval()  # what is lazy gets its shape, and nothing else of the sample
         with torch.no_grad():
-            call(made, sample.features)  # what is lazy has its shape then
+            call(made, sample.features)
     return made
 
 

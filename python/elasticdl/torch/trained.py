@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,15 +73,17 @@ class TorchTrained:
 
 def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
     """Write the model of a group's state. Raises BadModel, or OSError with what was at `path` intact."""
-    model = building.make_model(user, spec.seed, Batch(0, None))
+    model = building.make_model(user, spec.seed, None)
     _take(model, user, state)
     export(model, path, kind, None, user.path)
 
 
 def _take(model: torch.nn.Module, user: UserModel, state: GroupState) -> None:
-    tensors = tensors_of(model)
     try:
-        values = fitting(trees_of(state.image)["model"], tensors)
+        found = trees_of(state.image)["model"]
+        _give_shapes(model, found)
+        tensors = tensors_of(model)
+        values = fitting(found, tensors)
     except TransferFailed as error:
         raise BadModel(f"{state.folder} is of another model than that of {user.path}: {error}; {_REMEDY}") from None
     with torch.no_grad():
@@ -91,11 +91,20 @@ def _take(model: torch.nn.Module, user: UserModel, state: GroupState) -> None:
             tensors[name].copy_(value)
 
 
+def _give_shapes(model: torch.nn.Module, found: Any) -> None:
+    """Give what is lazy in a model the shapes of a state."""
+    for name, one in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(one) and isinstance(found, dict) and name in found:
+            one.materialize(found[name].shape)
+
+
 def _read(model: torch.nn.Module, user: UserModel, path: Path) -> None:
     try:
         found = torch.load(path, weights_only=True, map_location="cpu")  # tensors only: nothing of the file is run
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise BadModel(f"--trained_model: {path} can't be read: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # what a damaged file makes of its reader
+        raise BadModel(
+            f"--trained_model: {path} can't be read as what --output_format=state_dict writes: {describe(error, path).splitlines()[0]}"
+        ) from None
     try:
         if not isinstance(found, Mapping):
             raise RuntimeError(f"it has a {type(found).__name__}")

@@ -8,7 +8,11 @@ WRITTEN = []
 
 def custom_model():
     return torch.nn.Sequential(
-        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(8, 3)
+        torch.nn.Linear(4, 8),
+        torch.nn.BatchNorm1d(8),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.3),
+        torch.nn.Linear(8, 3),
     )
 
 
