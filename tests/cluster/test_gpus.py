@@ -22,7 +22,9 @@ from elasticdl.cluster.local import gpus
         (4, "2,GPU-8f", 0, "2"),
     ],
 )
-def test_a_worker_sees_one_of_several(index: int, named: str | None, found: int, expected: str | None) -> None:
+def test_a_worker_sees_one_of_several(
+    index: int, named: str | None, found: int, expected: str | None
+) -> None:
     environment = {} if named is None else {gpus.VARIABLE: named}
     assert gpus.visible_to(index, environment, found) == expected
 

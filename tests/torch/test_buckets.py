@@ -87,7 +87,9 @@ def unfrozen(made: torch.nn.Module, found: Gradients) -> None:
 
 
 @pytest.mark.parametrize("work", [again, unfrozen])
-def test_gradients_that_come_late_or_twice_are_in_it(work: Callable[[torch.nn.Module, Gradients], None]) -> None:
+def test_gradients_that_come_late_or_twice_are_in_it(
+    work: Callable[[torch.nn.Module, Gradients], None],
+) -> None:
     made, plain = model(), model()
     made[0].weight.requires_grad_(work is not unfrozen)
     found = taken(made, apart=True)

@@ -15,12 +15,18 @@ def own_device() -> torch.device:
 
 def pinned(tensors: Any, device: torch.device) -> Any:
     """Return a tree of tensors in memory from which a copy to a CUDA device runs by itself; callable from every thread."""
-    return tensors if device.type == "cpu" else _mapped(tensors, lambda one: one.pin_memory() if one.device.type == "cpu" else one)
+    return (
+        tensors
+        if device.type == "cpu"
+        else _mapped(tensors, lambda one: one.pin_memory() if one.device.type == "cpu" else one)
+    )
 
 
 def moved(tensors: Any, device: torch.device) -> Any:
     """Return a tree of tensors on a device; what is pinned is copied in the order of the device's work, without a wait."""
-    return tensors if device.type == "cpu" else _mapped(tensors, lambda one: one.to(device, non_blocking=True))
+    return (
+        tensors if device.type == "cpu" else _mapped(tensors, lambda one: one.to(device, non_blocking=True))
+    )
 
 
 def on_cpu(tensors: Any) -> Any:

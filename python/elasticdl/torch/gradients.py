@@ -34,14 +34,22 @@ class Gradients:
     """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a buffer that changes is."""
 
     def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], buffers: dict[str, torch.Tensor], full: int, path: Any, *, apart: bool = False
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        buffers: dict[str, torch.Tensor],
+        full: int,
+        path: Any,
+        *,
+        apart: bool = False,
     ) -> None:
         """Make the accumulator of a model, all of which is on one device.
 
         `buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file; `apart`: as in `HostCopy`.
         """
         self._parameters, self._path, self._full = parameters, path, full
-        changing = {name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER}
+        changing = {
+            name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER
+        }
         self._constants = {name: one for name, one in buffers.items() if name not in changing}
         self._floats = _Joined({name: one for name, one in changing.items() if one.is_floating_point()})
         self._whole = _Joined({name: one for name, one in changing.items() if not one.is_floating_point()})
@@ -58,7 +66,9 @@ class Gradients:
         self._weights: npt.NDArray[Any] = np.zeros(len(parameters), self.dtype)
         """Of the chunks in which each parameter had a gradient: known here, without the device."""
         self._buckets = list(_buckets(sizes, BUCKET // self._copy.flat.element_size()))
-        self._bucket_of = [number for number, (first, end) in enumerate(self._buckets) for _ in range(first, end)]
+        self._bucket_of = [
+            number for number, (first, end) in enumerate(self._buckets) for _ in range(first, end)
+        ]
         self._starts = np.cumsum([0, *self._pieces]).tolist()
         self._sent = [False] * len(self._buckets)
         self._buffers_sent = False
@@ -113,7 +123,9 @@ class Gradients:
             slopes.append(slope.reshape(-1).to(self._kind))
             self._parameters[place].grad = None
         if places:
-            if weight != 1:  # rounded before they are added: by `alpha=` they would not be, and sums have other bits
+            if (
+                weight != 1
+            ):  # rounded before they are added: by `alpha=` they would not be, and sums have other bits
                 slopes = list(torch._foreach_mul(slopes, weight))
             torch._foreach_add_([self._views[place] for place in places], slopes)
             self._weights[places] += weight

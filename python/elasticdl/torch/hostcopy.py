@@ -25,7 +25,9 @@ class HostCopy:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._device = device
         self.apart = apart or self._stream is not None
-        self.host = torch.zeros(size, dtype=kind, pin_memory=self._stream is not None) if self.apart else self.flat
+        self.host = (
+            torch.zeros(size, dtype=kind, pin_memory=self._stream is not None) if self.apart else self.flat
+        )
         self._bucket = max(1, BUCKET // self.flat.element_size())
 
     def begin(self) -> None:

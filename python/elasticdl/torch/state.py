@@ -110,7 +110,7 @@ class TorchState:
         """Return the BLAKE2b digest of the image's body, without making one."""
         digest = hashlib.blake2b(digest_size=16)
         for one in self._found()[1]:
-            digest.update(memoryview(_bytes(one, 0, one.nbytes)))
+            digest.update(_bytes(one, 0, one.nbytes).data)
         return digest.hexdigest()
 
 
@@ -146,7 +146,8 @@ def _shown(described: tuple[str, tuple[int, ...]] | None) -> str:
 
 @functools.cache
 def _dtype_of(kind: torch.dtype) -> np.dtype[Any]:
-    return torch.empty(0, dtype=torch.int16 if kind == torch.bfloat16 else kind).numpy().dtype
+    found: np.dtype[Any] = torch.empty(0, dtype=torch.int16 if kind == torch.bfloat16 else kind).numpy().dtype
+    return found
 
 
 def _dtype(tensor: torch.Tensor) -> np.dtype[Any]:
@@ -157,7 +158,8 @@ def _dtype(tensor: torch.Tensor) -> np.dtype[Any]:
 def _bytes(tensor: torch.Tensor, first: int, end: int) -> npt.NDArray[np.uint8]:
     """Return these bytes of a tensor; of one on another device no more is copied."""
     tensor = tensor.detach().contiguous().reshape(-1)
-    return tensor.view(torch.uint8)[first:end].cpu().numpy()
+    found: npt.NDArray[np.uint8] = tensor.view(torch.uint8)[first:end].cpu().numpy()
+    return found
 
 
 def _tensor(array: Array) -> torch.Tensor:
