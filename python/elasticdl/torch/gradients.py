@@ -8,7 +8,7 @@ rounding left, so that before + change has all bits of the value after a single 
 parameter the weight of the chunks in which it had a gradient, as it has none at the commit if that is 0: no decay, no momentum.
 
 It lies on the model's device. Neighbouring parameters make a bucket: when the backward pass has come to the last gradient of one, it is
-added up and sent to the host, while the pass goes on.
+added up and sent to the host, while the pass continues.
 """
 
 from __future__ import annotations
