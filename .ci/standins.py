@@ -23,6 +23,7 @@ OF_CUDA = re.compile(r"lib(?:cu|nv|nccl)")
 
 
 def run(*command: str | Path) -> str:
+    """Run a command and return what it prints."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -36,6 +37,7 @@ def versions(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
+    """Find what is missing, and make it."""
     found = importlib.util.find_spec("torch")
     assert found is not None, "torch is not installed"
     assert found.origin is not None, "torch is no package of files"
@@ -57,7 +59,11 @@ def main() -> None:
     # one of them has all symbols that name no library: any that is loaded may have them
     without = symbols.pop("", set())
     for number, (name, wanted) in enumerate(sorted(missing.items())):
-        make(folder / name, {version: symbols[version] for version in wanted}, without if number == 0 else set())
+        make(
+            folder / name,
+            {version: symbols[version] for version in wanted},
+            without if number == 0 else set(),
+        )
     print(f"{len(missing)} empty libraries stand in for CUDA's: this PyTorch is for tests and sees no GPU")
 
 
@@ -68,7 +74,10 @@ def make(path: Path, versioned: dict[str, set[str]], symbols: set[str]) -> None:
         source, script = Path(name, "empty.c"), Path(name, "versions")
         source.write_text("".join(f"int {one}(void) {{ return 1; }}\n" for one in everything))
         script.write_text(
-            "".join(f"{version} {{ global: {'; '.join(sorted(them))}; }};\n" for version, them in versioned.items())
+            "".join(
+                f"{version} {{ global: {'; '.join(sorted(them))}; }};\n"
+                for version, them in versioned.items()
+            )
         )
         options = [f"-Wl,--version-script={script}"] if versioned else []
         run("cc", "-shared", "-fPIC", "-w", *options, f"-Wl,-soname,{path.name}", "-o", path, source)

@@ -18,7 +18,9 @@ def loaded(statement: str) -> set[str]:
     return set(json.loads(run.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("module", ["elasticdl", "elasticdl.cli", "elasticdl.master", "elasticdl.keras"])
+@pytest.mark.parametrize(
+    "module", ["elasticdl", "elasticdl.cli", "elasticdl.master", "elasticdl.keras", "elasticdl.torch"]
+)
 def test_no_framework_is_imported(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(FRAMEWORKS)
 

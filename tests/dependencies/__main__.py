@@ -87,7 +87,9 @@ def of_crate(crate: Mapping[str, Any], sources: set[str | None]) -> str:
 def packages() -> Iterator[tuple[str, str]]:
     """Yield (package, licence) of what pyproject.toml asks for and what that needs, as far as it is for this machine."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [lines for extra, lines in project["optional-dependencies"].items() if extra not in NOT_INSTALLED]
+    extras = [
+        lines for extra, lines in project["optional-dependencies"].items() if extra not in NOT_INSTALLED
+    ]
     todo = [Requirement(line) for lines in (project["dependencies"], *extras) for line in lines]
     seen = set()
     while todo:

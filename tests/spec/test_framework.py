@@ -50,6 +50,8 @@ def refusal(zoo: Path, source: str, **settings: object) -> str:
         ("from elasticdl.reference import Softmax", "reference"),
         ("from elasticdl import reference", "reference"),
         ("import elasticdl.reference as r", "reference"),
+        ("from torch import nn", "torch"),
+        ("from elasticdl.torch import Callback", "torch"),
         ("import numpy", "keras"),  # as nothing says it
         ("import kerasish, elasticdl.references", "keras"),
         ("from helpers import base", "reference"),
@@ -65,7 +67,10 @@ def test_a_files_imports_tell_its_framework(zoo: Path, source: str, name: str) -
 def test_a_job_may_name_its_framework(zoo: Path) -> None:
     assert framework_of(job(zoo, "import keras", framework="reference")).name == "reference"
     unknown = refusal(zoo, "", framework="kers")
-    assert unknown == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference"
+    assert (
+        unknown
+        == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference, torch"
+    )
 
 
 def test_two_frameworks_in_one_file_are_a_question(zoo: Path) -> None:

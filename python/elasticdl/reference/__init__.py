@@ -5,9 +5,9 @@ What a model file imports is here: the base of models and three models, optimize
 
 from __future__ import annotations
 
-from elasticdl.worker.hooks import Callback
 from elasticdl.reference.models import Computed, EmbeddingSum, Evaluated, Linear, Model, Softmax, Table
 from elasticdl.reference.optimizers import SGD, Adam, Optimizer
+from elasticdl.worker.hooks import Callback
 
 __all__ = [
     "SGD",

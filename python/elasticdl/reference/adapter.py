@@ -23,7 +23,6 @@ from elasticdl.reference.building import (
     make_optimizer,
     random_of,
 )
-from elasticdl.worker.hooks import Callbacks
 from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays
@@ -31,6 +30,7 @@ from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.hooks import Callbacks
 from elasticdl.worker.modelstate import ModelState
 
 _STEPS, _SLOT = "steps", "/slot_"

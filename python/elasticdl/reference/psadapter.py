@@ -24,7 +24,6 @@ from elasticdl.reference.building import (
     make_optimizer,
     random_of,
 )
-from elasticdl.worker.hooks import Callbacks
 from elasticdl.reference.evaluation import ReferenceEvaluator
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Arrays, Model
@@ -34,6 +33,7 @@ from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.hooks import Callbacks
 
 Weights = npt.NDArray[np.float32]
 

@@ -639,8 +639,8 @@ _OF_CHECKPOINTS = frozenset(
 """What is needed to make a trained model of a checkpoint."""
 _OF_TRAINING = frozenset(
     {
-        "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
-        "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
+        "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
+        "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
         "moment_seconds", "checkpoint_best",
     }

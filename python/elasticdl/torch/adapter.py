@@ -27,7 +27,7 @@ from elasticdl.worker.hooks import Callbacks
 
 
 class TorchAdapter:
-    """Implements `elasticdl.worker.contract.allreduce.Adapter`."""
+    """Implements `elasticdl.worker.contract.allreduce.Adapter` and `DeviceSums`."""
 
     writes = False
 
@@ -48,10 +48,14 @@ class TorchAdapter:
         self._callbacks = Callbacks(user)
         self._state = TorchState(self.model, self.optimizer, self._schedule, user.path)
         self._gradients = Gradients(
-            list(building.parameters_of(self.optimizer)), dict(self.model.named_buffers()), self._spec.minibatch_size, user.path
+            list(building.parameters_of(self.optimizer)),
+            dict(self.model.named_buffers()),
+            self._spec.minibatch_size,
+            user.path,
         )
         self.dtype: npt.DTypeLike = self._gradients.dtype
         self.size = self._gradients.size
+        self.result = self._gradients.result
         before = self._state.image()
         try:
             self.compute(batch, 0, 0)
@@ -83,13 +87,13 @@ class TorchAdapter:
             return ChunkResult(0.0, 0.0)
         seed_chunk(self._spec.seed, step, lane)
         batch = batch.changed(lambda tensors: moved(tensors, self._device))
-        self._gradients.begin(batch.examples)
+        self._gradients.begin()
         self.model.train()
         loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._gradients.end()
+        loss.backward()
+        self._gradients.end(batch.examples)
         return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
 
     def accumulator(self) -> memoryview:
@@ -98,8 +102,18 @@ class TorchAdapter:
 
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit `result` / `examples`; the accumulator becomes empty."""
+        np.copyto(self.result, result)
+        self.take(alone=False)
+        self.commit(examples)
+
+    def take(self, *, alone: bool) -> bool:
+        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite."""
+        return self._gradients.take(alone=alone)
+
+    def commit(self, examples: float) -> None:
+        """Commit the sum that was taken / `examples`; the accumulator becomes empty."""
         if examples:
-            self._gradients.give(result, examples)
+            self._gradients.give(examples)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if self._schedule is not None and not self._schedule.by_epoch:

@@ -10,12 +10,14 @@ import torch
 
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.spec.jobspec import Mode
-from elasticdl.torch.runtime import seed_chunk
+from elasticdl.torch.runtime import seed_chunk, settle_compiler
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
-_REMEDY = "feed returns (features, labels) or (features, labels, weights): tensors, or tuples or dicts of them"
+_REMEDY = (
+    "feed returns (features, labels) or (features, labels, weights): tensors, or tuples or dicts of them"
+)
 _STATEFUL = {
     torch.optim.LBFGS: "it evaluates the loss several times a step",
     torch.optim.SparseAdam: "it wants sparse gradients",
@@ -52,12 +54,15 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
     """
     seed_chunk(seed, 0, 0)
     made = _call(user, user.model, **user.params)
+    settle_compiler()
     if not isinstance(made, torch.nn.Module):
         raise BadModel(
             f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a torch.nn.Module"
         )
     for module in made.modules():
-        if isinstance(module, _GROUPED) or any(one.__module__.startswith(_SHARDED) for one in type(module).__mro__):
+        if isinstance(module, _GROUPED) or any(
+            one.__module__.startswith(_SHARDED) for one in type(module).__mro__
+        ):
             raise BadModel(
                 f"{user.path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
                 "and the statistics of batch normalization with them: use the plain module"
@@ -67,6 +72,12 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
         with torch.no_grad():
             call(made, sample.features)
     return made
+
+
+def plain(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a model without what `torch.compile` has put around it."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, torch.nn.Module) else model
 
 
 def make_optimizer(user: UserModel, model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -83,7 +94,9 @@ def make_optimizer(user: UserModel, model: torch.nn.Module) -> torch.optim.Optim
             )
     known = {id(one) for one in model.parameters()}
     if any(id(one) not in known for one in parameters_of(made)):
-        raise BadModel(f"{user.path}: {_name(user.optimizer)} has parameters that are not the model's; give it those that it receives")
+        raise BadModel(
+            f"{user.path}: {_name(user.optimizer)} has parameters that are not the model's; give it those that it receives"
+        )
     return made
 
 
@@ -122,7 +135,9 @@ def make_schedule(user: UserModel, optimizer: torch.optim.Optimizer) -> Schedule
             'without a metric, or (scheduler, "epoch")'
         )
     if made.optimizer is not optimizer:
-        raise BadModel(f"{user.path}: {_name(user.lr_scheduler)} is of another optimizer; give it the one that it receives")
+        raise BadModel(
+            f"{user.path}: {_name(user.lr_scheduler)} is of another optimizer; give it the one that it receives"
+        )
     return Schedule(made, by_epoch)
 
 
@@ -139,8 +154,14 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> torch.Tensor:
     """Return the mean loss of a batch, a scalar. Raises BadModel for anything but a scalar or one value per example."""
     found = user.loss(batch.labels, outputs)
     if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.dim() > 1:
-        shown = f"a tensor {tuple(found.shape)} of {found.dtype}" if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
-        raise BadModel(f"{user.path}: {_name(user.loss)} returned {shown}; expected a scalar, or one value per example")
+        shown = (
+            f"a tensor {tuple(found.shape)} of {found.dtype}"
+            if isinstance(found, torch.Tensor)
+            else f"a {type(found).__name__}"
+        )
+        raise BadModel(
+            f"{user.path}: {_name(user.loss)} returned {shown}; expected a scalar, or one value per example"
+        )
     if found.dim() == 1:
         if len(found) != batch.examples:
             raise BadModel(
@@ -190,7 +211,9 @@ class Feed:
         try:
             tensor = torch.as_tensor(made)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise BadData(f"{self._user.path}: feed returned a {type(made).__name__} ({error}); {_REMEDY}") from None
+            raise BadData(
+                f"{self._user.path}: feed returned a {type(made).__name__} ({error}); {_REMEDY}"
+            ) from None
         if not tensor.dim():
             raise BadData(f"{self._user.path}: feed returned a scalar; {_REMEDY}")
         return tensor
@@ -212,7 +235,11 @@ def shown(tensors: Any) -> str:
         return "{" + ", ".join(f"{name}: {shown(one)}" for name, one in tensors.items()) + "}"
     if isinstance(tensors, tuple):
         return f"({', '.join(map(shown, tensors))})"
-    return f"{str(tensors.dtype).removeprefix('torch.')} {list(tensors.shape)}" if isinstance(tensors, torch.Tensor) else repr(tensors)
+    return (
+        f"{str(tensors.dtype).removeprefix('torch.')} {list(tensors.shape)}"
+        if isinstance(tensors, torch.Tensor)
+        else repr(tensors)
+    )
 
 
 def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInput:

@@ -1,7 +1,7 @@
 """Evaluation: the loss and the user's metrics, which are functions (labels, outputs) or objects with the interface of torchmetrics.
 
-The state of the loss and of a function is a sum and the number of its examples; that of an object its own tensors, which have to be sums.
-So the states of tasks are added. Nothing that is trained is touched.
+The state of the loss and of a function is a sum and what it weighs, examples or their weights; that of an object its own tensors,
+which have to be sums. So the states of tasks are added. Nothing that is trained is touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from elasticdl.worker.modelfile import describe
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 Arrays = list[npt.NDArray[Any]]
-_MEAN = (StateArray("sum_and_examples", (2,), "float64"),)
+_MEAN = (StateArray("sum_and_weight", (2,), "float64"),)
 
 
 class _Mean:
@@ -45,8 +45,9 @@ class _Mean:
 
     def update(self, batch: Batch, outputs: Any, loss: float) -> None:
         """Add a batch."""
-        mean = loss if self.user is None else _mean(self.user, batch, outputs)
-        self.state += (mean * batch.examples, batch.examples)
+        self.state += (
+            (loss * batch.examples, batch.examples) if self.user is None else _sum(self.user, batch, outputs)
+        )
 
     def arrays(self) -> Arrays:
         """Return the state."""
@@ -54,7 +55,8 @@ class _Mean:
 
     def values(self, arrays: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
         """Return the mean of a state."""
-        return {self.described.name: float(arrays[0][0] / arrays[0][1])}
+        total, weight = arrays[0].tolist()
+        return {self.described.name: total / weight if weight else float("nan")}
 
 
 class _Object:
@@ -67,12 +69,12 @@ class _Object:
         state = []
         for name in self._names:
             value = getattr(metric, name)
-            if not isinstance(value, torch.Tensor) or metric._reductions[name] is not torch.sum and getattr(
-                metric._reductions[name], "__name__", ""
-            ) != "dim_zero_sum":
+            how = metric._reductions[name]
+            added = how is torch.sum or getattr(how, "__name__", "") == "dim_zero_sum"
+            if not isinstance(value, torch.Tensor) or not added:
                 raise BadModel(
-                    f"{user.where}: its state {name!r} is not a sum, so the states of parts of the data can't be added; use one whose states "
-                    'have dist_reduce_fx="sum" (for curves: thresholds=…), or a function'
+                    f"{user.where}: its state {name!r} is not a sum, so the states of parts of the data can't be added; use one whose "
+                    'states have dist_reduce_fx="sum" (for curves: thresholds=…), or a function'
                 )
             kind = str(value.dtype).removeprefix("torch.")
             if kind not in TYPES:
@@ -120,7 +122,10 @@ class TorchEvaluator:
         """Evaluate a chunk. Raises BadModel or BadData."""
         self._metrics: list[_Mean | _Object] = [_Mean(None)]
         for one in user_metrics(self._user):
-            if all(hasattr(one.metric, name) for name in ("_defaults", "_reductions", "update", "compute", "reset")):
+            if all(
+                hasattr(one.metric, name)
+                for name in ("_defaults", "_reductions", "update", "compute", "reset")
+            ):
                 self._metrics.append(_Object(one))
             elif callable(one.metric):
                 self._metrics.append(_Mean(one))
@@ -194,17 +199,22 @@ class TorchEvaluator:
         return values
 
 
-def _mean(one: UserMetric, batch: Batch, outputs: Any) -> float:
+def _sum(one: UserMetric, batch: Batch, outputs: Any) -> tuple[float, float]:
+    """Return the sum of a function's values over the examples of a batch, and what that weighs."""
     values = torch.as_tensor(one.metric(_of_labels(one, batch.labels), _of_output(one, outputs)))
     if values.is_complex() or (values.dim() and len(values) != batch.examples):
         raise BadModel(
             f"{one.where}: expected one value per example ({batch.examples}), or a scalar, received {building.shown(values)}"
         )
     values = values.to(torch.float64)
-    if batch.weights is None or not values.dim():
-        return float(values.mean())
+    if batch.weights is None:
+        return float(values.mean()) * batch.examples, batch.examples
+    if not values.dim():
+        raise BadModel(
+            f"{one.where}: feed gives weights of the examples, and the function returned a scalar; let it return one value per example"
+        )
     values = values.reshape(batch.examples, -1).mean(1)
-    return float((values * batch.weights).sum() / batch.weights.sum())
+    return float((values * batch.weights).sum()), float(batch.weights.sum())
 
 
 def _of_output(one: UserMetric, outputs: Any) -> Any:
@@ -219,7 +229,9 @@ def _of_output(one: UserMetric, outputs: Any) -> Any:
 
 
 def _of_labels(one: UserMetric, labels: Any) -> Any:
-    return labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
+    return (
+        labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
+    )
 
 
 def _number(value: Any) -> MetricValue:

@@ -10,7 +10,7 @@ import torch
 
 from elasticdl.errors import BadModel
 from elasticdl.files.output import made_beside
-from elasticdl.torch.building import Batch
+from elasticdl.torch.building import Batch, plain
 from elasticdl.worker.modelfile import describe
 
 
@@ -26,22 +26,28 @@ def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, s
 
     Raises OSError with what was at `path` intact; BadModel for a model that torch.export can't take.
     """
-    model.eval()
+    model = plain(model).eval()
     if kind == "state_dict":
         with made_beside(path, "model.pt") as written:
             torch.save(_on_cpu(model.state_dict()), written)
         return
     if sample is None:
-        raise BadModel(f"{source}: a model is exported by trying it on a batch, and there is no data here; use --output_format=state_dict")
+        raise BadModel(
+            f"{source}: a model is exported by trying it on a batch, and there is no data here; use --output_format=state_dict"
+        )
     if any(one.device.type != "cpu" for one in model.parameters()):
         model = copy.deepcopy(model).cpu()  # the trained one stays where it is
     positional, named = _arguments(sample.features)
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in named} or tuple({0: batch} for _ in positional)
     try:
-        program = torch.export.export(model, positional, named, dynamic_shapes=shapes if sample.examples > 1 else None)
+        program = torch.export.export(
+            model, positional, named, dynamic_shapes=shapes if sample.examples > 1 else None
+        )
     except Exception as error:
-        raise BadModel(f"{source}: torch.export can't take the model: {describe(error, source)}; use --output_format=state_dict") from error
+        raise BadModel(
+            f"{source}: torch.export can't take the model: {describe(error, source)}; use --output_format=state_dict"
+        ) from error
     with made_beside(path, "model.pt2") as written:
         torch.export.save(program, written)
 

@@ -1,69 +1,39 @@
-"""A flat tensor of a device and its copy in the memory of the host, which is what a ring takes and gives.
+"""Memory of a step's sums on the model's device, and on the host, where the ring runs.
 
-On a CUDA device the copy is pinned, and pieces go to and fro on a stream of their own: the first gradients are on their way while the
-later ones are computed. On the CPU both are the same memory, and nothing is copied.
+On a CUDA device what lies on the host is pinned: the bus reads and writes it, no processor copies it. On the CPU both are the same memory,
+and nothing is copied.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
-BUCKET = 4 << 20
-"""Bytes of a piece: large enough for the bus, small enough that the first is on its way soon."""
-
 
 class HostCopy:
-    """`flat`, which is computed with, and `host`, both of `size` elements."""
+    """The flat accumulator `flat`, and `result`, into which the ring writes the sum of the group; both of `size` elements."""
 
     def __init__(self, size: int, kind: torch.dtype, device: torch.device, *, apart: bool = False) -> None:
-        """Make both, all zeros. `apart`: copy on the CPU too, as tests do."""
+        """Make both, all zeros. `apart`: the host has memory of its own on the CPU too, as in tests."""
+        cuda = device.type == "cuda"
         self.flat = torch.zeros(size, dtype=kind, device=device)
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._device = device
-        self.apart = apart or self._stream is not None
-        self.host = (
-            torch.zeros(size, dtype=kind, pin_memory=self._stream is not None) if self.apart else self.flat
-        )
-        self._bucket = max(1, BUCKET // self.flat.element_size())
+        received = torch.zeros(size, dtype=kind, pin_memory=cuda)
+        self._received = received
+        self._host = torch.zeros(size, dtype=kind, pin_memory=cuda) if apart or cuda else self.flat
+        self._sum = torch.zeros(size, dtype=kind, device=device) if apart or cuda else received
+        self.result: npt.NDArray[Any] = received.numpy()
 
-    def begin(self) -> None:
-        """Let what follows on the device wait until nothing is copied any more."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+    def fetch(self) -> npt.NDArray[Any]:
+        """Copy the accumulator to the host, and return it there."""
+        if self._host is not self.flat:
+            self._host.copy_(self.flat)
+        host: npt.NDArray[Any] = self._host.numpy()
+        return host
 
-    def send(self, first: int, end: int) -> None:
-        """Copy elements to the host after the work that the device has been given; it does not wait for them."""
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
-            with torch.cuda.stream(self._stream):
-                self.host[first:end].copy_(self.flat[first:end], non_blocking=True)
-        elif self.apart:
-            self.host[first:end].copy_(self.flat[first:end])
-
-    def arrived(self) -> None:
-        """Wait until what was sent is there."""
-        if self._stream is not None:
-            self._stream.synchronize()
-
-    def back(self, result: npt.NDArray[Any]) -> torch.Tensor:
-        """Return a result of the ring on the device: `flat`, or its own memory on the CPU. When this returns it may be overwritten."""
-        given = torch.from_numpy(result if result.flags.writeable else np.array(result))
-        if not self.apart:
-            return given
-        self.arrived()  # the last copy back, if nothing was sent since
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        for first in range(0, len(given), self._bucket):
-            end = min(first + self._bucket, len(given))
-            self.host[first:end].copy_(given[first:end])
-            if self._stream is None:
-                self.flat[first:end].copy_(self.host[first:end])
-                continue
-            with torch.cuda.stream(self._stream):
-                self.flat[first:end].copy_(self.host[first:end], non_blocking=True)
-        self.begin()
-        return self.flat
+    def bring(self) -> torch.Tensor:
+        """Copy the result to the device, and return it there; it is on its way, and may be overwritten after the device's next answer."""
+        if self._sum is not self._received:
+            self._sum.copy_(self._received, non_blocking=True)
+        return self._sum

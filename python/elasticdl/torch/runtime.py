@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import random
+import sys
 
 import numpy as np
 
 from elasticdl.worker.seeds import chunk_seeds
+
+_SIZES = 64
+"""Numbers of examples for which code is made; for others the model would run uncompiled, with other bits."""
 
 
 def import_torch() -> None:
@@ -37,6 +41,19 @@ def unused_gpus(reserved: int) -> str:
         f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod "
         "on that node"
     )
+
+
+def settle_compiler() -> None:
+    """Let `torch.compile`, if the model file has used it, make code for each number of examples, whichever came before.
+
+    By itself it makes code for any number when a second one comes, with other bits for the first. So a chunk that is computed again would
+    have other bits in a worker that has seen other chunks.
+    """
+    if "torch._dynamo" in sys.modules:
+        import torch._dynamo.config as compiler
+
+        compiler.automatic_dynamic_shapes = False
+        compiler.recompile_limit = max(compiler.recompile_limit, _SIZES)
 
 
 def seed_chunk(seed: int, step: int, lane: int) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.torch.building import Schedule
+from elasticdl.torch.building import Schedule, plain
 from elasticdl.worker import tree
 
 Array = npt.NDArray[Any]
@@ -28,7 +28,9 @@ _UNLIKE = "the state does not fit this model and its optimizer"
 class TorchState:
     """Copies the state of a model, an optimizer and a scheduler out and in."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule | None, path: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule | None, path: Any
+    ) -> None:
         """`path`: of the model file. Raises BadModel if the optimizer or the scheduler keeps what can't be written."""
         self._tensors = tensors_of(model)
         self._optimizer, self._schedule = optimizer, schedule
@@ -36,8 +38,8 @@ class TorchState:
             self._found()
         except TypeError as error:
             raise BadModel(
-                f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, numbers, "
-                "texts, lists and dictionaries"
+                f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, "
+                "numbers, texts, lists and dictionaries"
             ) from None
 
     def _found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -47,8 +49,12 @@ class TorchState:
         def plain(one: Any) -> Any:
             if isinstance(one, torch.Tensor | np.ndarray):
                 tensors.append(torch.as_tensor(one))
-                return np.broadcast_to(np.zeros((), _dtype(tensors[-1])), one.shape)  # without memory: nothing is copied yet
-            return None if callable(one) else one  # functions, which a scheduler takes from the model file again, are left out
+                return np.broadcast_to(
+                    np.zeros((), _dtype(tensors[-1])), one.shape
+                )  # without memory: nothing is copied yet
+            return (
+                None if callable(one) else one
+            )  # functions, which a scheduler takes from the model file again, are left out
 
         schedule = None if self._schedule is None else self._schedule.scheduler.state_dict()
         kept = {"model": self._tensors, "optimizer": self._optimizer.state_dict(), "schedule": schedule}
@@ -82,7 +88,9 @@ class TorchState:
         optimizer = _tensors(trees["optimizer"])
         self._check_optimizer(optimizer)
         if (trees["schedule"] is None) is not (self._schedule is None):
-            raise TransferFailed(f"{_UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected")
+            raise TransferFailed(
+                f"{_UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected"
+            )
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)
@@ -96,7 +104,9 @@ class TorchState:
         groups = theirs.get("param_groups") if isinstance(theirs, dict) else None
         if not isinstance(groups, list) or not isinstance(theirs.get("state"), dict):
             raise TransferFailed(f"{_UNLIKE}: the optimizer's is missing")
-        if [(len(one["params"]), sorted(one)) for one in groups] != [(len(one["params"]), sorted(one)) for one in mine["param_groups"]]:
+        if [(len(one["params"]), sorted(one)) for one in groups] != [
+            (len(one["params"]), sorted(one)) for one in mine["param_groups"]
+        ]:
             raise TransferFailed(f"{_UNLIKE}: its groups of parameters are others")
         parameters = [one for group in self._optimizer.param_groups for one in group["params"]]
         for place, kept in theirs["state"].items():
@@ -104,7 +114,9 @@ class TorchState:
                 raise TransferFailed(f"{_UNLIKE}: it has the parameter {place!r} of {len(parameters)}")
             for name, value in kept.items():
                 if isinstance(value, torch.Tensor) and value.dim() and value.shape != parameters[place].shape:
-                    raise TransferFailed(f"{_UNLIKE}: {name} of parameter {place} has the shape {list(value.shape)}")
+                    raise TransferFailed(
+                        f"{_UNLIKE}: {name} of parameter {place} has the shape {list(value.shape)}"
+                    )
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of the image's body, without making one."""
@@ -116,6 +128,7 @@ class TorchState:
 
 def tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters and buffers of a model by name, those too that a state_dict does not have."""
+    model = plain(model)
     return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -132,11 +145,17 @@ def trees_of(image: StateImage) -> Mapping[str, Any]:
 
 def fitting(found: Any, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return arrays as tensors of these types. Raises TransferFailed if names, types or shapes are others."""
-    theirs = {name: (str(value.dtype), value.shape) for name, value in found.items()} if isinstance(found, dict) else {}
+    theirs = (
+        {name: (str(value.dtype), value.shape) for name, value in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
     mine = {name: (str(_dtype(one)), tuple(one.shape)) for name, one in wanted.items()}
     for name in (*mine, *theirs):
         if mine.get(name) != theirs.get(name):
-            raise TransferFailed(f"{_UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}")
+            raise TransferFailed(
+                f"{_UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}"
+            )
     return {name: _tensor(value).view(wanted[name].dtype) for name, value in found.items()}
 
 
@@ -174,7 +193,11 @@ def _mapped(kept: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(kept, Mapping):
         return {key: _mapped(value, change) for key, value in kept.items()}
     if isinstance(kept, list | tuple):
-        return type(kept)(_mapped(value, change) for value in kept) if type(kept) in (list, tuple) else tuple(kept)
+        return (
+            type(kept)(_mapped(value, change) for value in kept)
+            if type(kept) in (list, tuple)
+            else tuple(kept)
+        )
     return change(kept)
 
 
@@ -186,4 +209,3 @@ def _like(mine: Any, theirs: Any) -> Any:
     if isinstance(theirs, list | tuple) and isinstance(mine, list | tuple) and len(mine) == len(theirs):
         return type(theirs)(_like(a, b) for a, b in zip(mine, theirs, strict=True))
     return mine if callable(mine) else theirs
-

@@ -41,7 +41,8 @@ class TorchTrained:
         self._model = building.make_model(self._user, self._spec.seed, self._feed(sample)).to(self._device)
         if isinstance(self._from, SavedRows):
             raise BadModel(
-                f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; {_REMEDY}"
+                f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; "
+                f"{_REMEDY}"
             )
         if isinstance(self._from, GroupState):
             _take(self._model, self._user, self._from)
@@ -85,7 +86,9 @@ def _take(model: torch.nn.Module, user: UserModel, state: GroupState) -> None:
         tensors = tensors_of(model)
         values = fitting(found, tensors)
     except TransferFailed as error:
-        raise BadModel(f"{state.folder} is of another model than that of {user.path}: {error}; {_REMEDY}") from None
+        raise BadModel(
+            f"{state.folder} is of another model than that of {user.path}: {error}; {_REMEDY}"
+        ) from None
     with torch.no_grad():
         for name, value in values.items():
             tensors[name].copy_(value)
@@ -93,6 +96,7 @@ def _take(model: torch.nn.Module, user: UserModel, state: GroupState) -> None:
 
 def _give_shapes(model: torch.nn.Module, found: Any) -> None:
     """Give what is lazy in a model the shapes of a state."""
+    model = building.plain(model)
     for name, one in (*model.named_parameters(), *model.named_buffers()):
         if torch.nn.parameter.is_lazy(one) and isinstance(found, dict) and name in found:
             one.materialize(found[name].shape)
@@ -100,7 +104,8 @@ def _give_shapes(model: torch.nn.Module, found: Any) -> None:
 
 def _read(model: torch.nn.Module, user: UserModel, path: Path) -> None:
     try:
-        found = torch.load(path, weights_only=True, map_location="cpu")  # tensors only: nothing of the file is run
+        # tensors only: nothing of the file is run
+        found = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # what a damaged file makes of its reader
         raise BadModel(
             f"--trained_model: {path} can't be read as what --output_format=state_dict writes: {describe(error, path).splitlines()[0]}"
@@ -108,7 +113,7 @@ def _read(model: torch.nn.Module, user: UserModel, path: Path) -> None:
     try:
         if not isinstance(found, Mapping):
             raise RuntimeError(f"it has a {type(found).__name__}")
-        model.load_state_dict(found)
+        building.plain(model).load_state_dict(found)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise BadModel(
             f"--trained_model: {path} is of another model than that of {user.path}: {describe(error, user.path)}; {_REMEDY}"

@@ -90,7 +90,9 @@ def build(described: Any, arrays: Iterator[Array]) -> Any:
 def split(body: npt.NDArray[np.uint8], described: Sequence[tuple[str, tuple[int, ...], int]]) -> list[Array]:
     """Return copies of the arrays whose bytes lie one after the other in `body`. Raises TransferFailed for another length."""
     if sum(size for _, _, size in described) != body.nbytes:
-        raise TransferFailed(f"the state has {body.nbytes} bytes, and its arrays have {sum(size for _, _, size in described)}")
+        raise TransferFailed(
+            f"the state has {body.nbytes} bytes, and its arrays have {sum(size for _, _, size in described)}"
+        )
     found, start = [], 0
     for dtype, shape, size in described:
         # copied: a slice may be unaligned
