@@ -374,9 +374,9 @@ class AllReduceWorker:
         ]
         alone = self._device is not None and len(view.members) == 1 and self._has_given(work)
         # the sum of a member that is alone stays where it is; its trailer goes the way of all
-        given, result = (self._result[:0],) * 2 if alone else (self._given(work), self._result)
+        result = self._result[:0].data if alone else self._result.data
         try:
-            total = ring.reduce(work.step, given, result.data, trailer)
+            total = ring.reduce(work.step, result if alone else self._given(work), result, trailer)
         except RingBroken as broken:
             accused = view.members[broken.rank].id if broken.rank is not None else None
             self.feed(RingFailed(work.view, work.step, accused, broken.how))
