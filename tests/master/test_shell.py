@@ -23,6 +23,7 @@ from .conftest import MODEL, SECONDS, Job
 CROWDED = str(Path(__file__).with_name("crowded_master.py"))
 SLOW = str(Path(__file__).with_name("slow_journal_master.py"))
 FULL_DISK = str(Path(__file__).with_name("full_disk_master.py"))
+HELD = str(Path(__file__).with_name("held_master.py"))
 SECOND = str(Path(__file__).with_name("second_master.py"))
 READER = MODEL + "\ndef custom_data_reader(data_origin, records_per_task=None, rows=0): ...\n"
 
@@ -455,6 +456,15 @@ def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) ->
     assert "format 9" in summary["reason"]
     assert f"format {FORMAT}" in summary["reason"]
     assert last.read_text() == content
+
+
+def test_a_first_master_that_finds_the_sockets_held_leaves_the_job_to_the_next(
+    start: Start, tmp_path: Path
+) -> None:
+    """It is not told as bad input: nobody but another master of the job has them."""
+    job = start(rows=40, num_workers=1, master=HELD)
+    finished(job, tmp_path)
+    assert "in use by another process" in job.place.log_path("master-0-1").read_text()
 
 
 def test_two_masters_at_once(start: Start, tmp_path: Path) -> None:

@@ -140,6 +140,23 @@ class Watched(ReferenceAdapter):
         return super().export(path, kind, tables)
 
 
+class OnDevice(Watched):
+    """The same model, whose sums are taken to memory of its own."""
+
+    def __init__(self, user: UserModel) -> None:
+        super().__init__(user)
+        self.result: npt.NDArray[Any] = np.zeros(self.size, self.dtype)
+        self._taken = self.result
+
+    def take(self, *, alone: bool) -> bool:
+        self._note("take", alone)
+        self._taken = np.array(ReferenceAdapter.accumulator(self) if alone else self.result)
+        return bool(np.isfinite(self._taken).all())
+
+    def commit(self, examples: float) -> None:
+        self.apply(self._taken, examples)
+
+
 class Chunks(ChunkSource):
     """The chunks, with what was expected."""
 
@@ -181,13 +198,14 @@ class Worker:
         output: Path | None = None,
         snapshots: Path | None = None,
         checkpoint_steps: int = 0,
+        kind: type[Watched] = Watched,
     ) -> None:
         self.id = MemberId(member(number))
         name = f"worker-{number}-0"
         self.endpoint: Endpoint = open_endpoint(folder, number, "unix")
         self.peer = Peer(self.id, name, self.endpoint.address)
         self.reader = Numbers()
-        self.adapter = Watched(
+        self.adapter = kind(
             UserModel(Path("model.py"), Sums, {}, None, lambda: SGD(1.0), convert, lambda: callbacks, None)
         )
         anything: Any = self

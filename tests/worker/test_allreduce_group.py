@@ -21,7 +21,17 @@ from elasticdl.control.protocol.messages import (
 )
 from elasticdl.control.protocol.view import StateId, View
 from elasticdl.worker.events import Exit, HealeeLeft, HealFailed, RingFailed, WorkCancelled
-from tests.worker.synchronous import SCHEDULE, SECONDS, START_STATE, Made, Worker, schedule, view
+from tests.worker.synchronous import (
+    SCHEDULE,
+    SECONDS,
+    START_STATE,
+    Made,
+    OnDevice,
+    Watched,
+    Worker,
+    schedule,
+    view,
+)
 
 DONE = Finished("done")
 SHORT = 0.2
@@ -58,9 +68,12 @@ def test_two_members_that_train_together_hold_the_same_bits(made: Made) -> None:
     assert a.adapter.done("logs") == b.adapter.done("logs")
 
 
+@pytest.mark.parametrize("kind", [Watched, OnDevice])
 @pytest.mark.parametrize("first", [(0, 0), (0, 1)], ids=["gives zeros first", "heals first"])
-def test_a_member_that_joins_heals_from_one_that_trains(made: Made, first: tuple[int, int]) -> None:
-    a, b = made(), made()
+def test_a_member_that_joins_heals_from_one_that_trains(
+    made: Made, first: tuple[int, int], kind: type[Watched]
+) -> None:
+    a, b = made(kind=kind), made(kind=kind)
     a.adapter.moments["compute"] = lambda: a.tell(Pending(view(1, a.peer).id))
     a.start(NewView(view(1, a.peer)))
     report = a.hear(NextView).report

@@ -25,7 +25,7 @@ from elasticdl.errors import BadData
 from elasticdl.reference import Callback
 from elasticdl.worker.contract.allreduce import StepLogs
 from elasticdl.worker.events import Applied, Exit
-from tests.worker.synchronous import SCHEDULE, Made, Worker, feed, schedule, view
+from tests.worker.synchronous import SCHEDULE, Made, OnDevice, Watched, Worker, feed, schedule, view
 
 DONE = Finished("done")
 
@@ -53,6 +53,16 @@ def test_steps_are_computed_in_order_and_committed(made: Made) -> None:
     assert worker.adapter.weight == -(2.5 + 4.5 + 2.5 + 4.5)
     report = worker.of(NextView)[-1].report
     assert (report.state, report.position, report.holds) == (StateId(4, 1), after(4), frozenset())
+
+
+def test_a_sum_stays_on_the_device_of_a_worker_that_is_alone(made: Made) -> None:
+    worker, plain = made(kind=OnDevice), made()
+    train(worker)
+    train(plain)
+    assert worker.adapter.digest() == plain.adapter.digest()
+    assert worker.audit()[1:] == plain.audit()[1:]
+    assert worker.adapter.done("apply") == plain.adapter.done("apply")
+    assert (worker.adapter.done("give"), worker.adapter.done("take")) == ([], [(True,)] * 4)
 
 
 def after(steps: int) -> Any:
@@ -173,15 +183,15 @@ def test_a_chunk_counts_its_corrupt_records_as_read(made: Made) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_step_that_is_not_finite_fails_the_job(made: Made, what: str) -> None:
+@pytest.mark.parametrize(("what", "kind"), [("loss", Watched), ("gradient", Watched), ("gradient", OnDevice)])
+def test_a_step_that_is_not_finite_fails_the_job(made: Made, what: str, kind: type[Watched]) -> None:
     def convert(records: Sequence[float], mode: Any, metadata: Any) -> tuple[Any, Any]:
         features, labels = feed(records, mode, metadata)
         wrong = labels if what == "loss" else features
         wrong[wrong == 6] = math.nan
         return features, labels
 
-    worker = made(convert=convert)
+    worker = made(convert=convert, kind=kind)
     worker.start(NewView(view(1, worker.peer)))
     failure = worker.hear(ProgramFailed)
     assert (failure.kind, failure.signature, failure.step) == ("nan", "not finite at step 2", 1)

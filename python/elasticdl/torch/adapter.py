@@ -14,6 +14,7 @@ from elasticdl.errors import BadInput, BadModel
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
 from elasticdl.torch.building import Batch
+from elasticdl.torch.device import moved, own_device, pinned
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
 from elasticdl.torch.gradients import Gradients
@@ -26,7 +27,7 @@ from elasticdl.worker.hooks import Callbacks
 
 
 class TorchAdapter:
-    """Implements `elasticdl.worker.contract.allreduce.Adapter`."""
+    """Implements `elasticdl.worker.contract.allreduce.Adapter` and `DeviceSums`."""
 
     writes = False
 
@@ -35,12 +36,13 @@ class TorchAdapter:
         self._user, self._spec = user, spec
         self._feed = building.Feed(user, Mode.TRAINING, metadata)
         self._steps = 0
+        self._device = own_device()
 
     def prepare(self, sample: Records) -> None:
         """Build everything, and run one step without any lasting effect. Raises BadModel or BadData."""
         user, batch = self._user, self.convert(sample)
         self._sample = batch
-        self.model = building.make_model(user, self._spec.seed, batch)
+        self.model = building.make_model(user, self._spec.seed, batch).to(self._device)
         self.optimizer = building.make_optimizer(user, self.model)
         self._schedule = building.make_schedule(user, self.optimizer)
         self._callbacks = Callbacks(user)
@@ -53,6 +55,7 @@ class TorchAdapter:
         )
         self.dtype: npt.DTypeLike = self._gradients.dtype
         self.size = self._gradients.size
+        self.result = self._gradients.result
         before = self._state.image()
         try:
             self.compute(batch, 0, 0)
@@ -72,7 +75,7 @@ class TorchAdapter:
 
     def convert(self, records: Records) -> Batch:
         """Run the user's `feed` over one chunk. Raises BadData."""
-        return self._feed(records)
+        return self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
 
     def zero(self) -> None:
         """Empty the accumulator."""
@@ -83,13 +86,14 @@ class TorchAdapter:
         if batch is None or not batch.examples:
             return ChunkResult(0.0, 0.0)
         seed_chunk(self._spec.seed, step, lane)
-        before = self._gradients.committed()
+        batch = batch.changed(lambda tensors: moved(tensors, self._device))
+        self._gradients.begin()
         self.model.train()
         loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
         loss.backward()
-        self._gradients.add(batch.examples, before)
+        self._gradients.end(batch.examples)
         return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
 
     def accumulator(self) -> memoryview:
@@ -98,8 +102,18 @@ class TorchAdapter:
 
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit `result` / `examples`; the accumulator becomes empty."""
+        np.copyto(self.result, result)
+        self.take(alone=False)
+        self.commit(examples)
+
+    def take(self, *, alone: bool) -> bool:
+        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite."""
+        return self._gradients.take(alone=alone)
+
+    def commit(self, examples: float) -> None:
+        """Commit the sum that was taken / `examples`; the accumulator becomes empty."""
         if examples:
-            self._gradients.give(result, examples)
+            self._gradients.give(examples)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if self._schedule is not None and not self._schedule.by_epoch:

@@ -42,6 +42,10 @@ class Batch:
     labels: Any = field(default=None, repr=False)
     weights: torch.Tensor | None = field(default=None, repr=False)
 
+    def changed(self, change: Callable[[Any], Any]) -> Batch:
+        """Return the batch with other tensors for its own, such as on another device."""
+        return Batch(self.examples, change(self.features), change(self.labels), change(self.weights))
+
 
 def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Module:
     """Return what the user's model function returns, with the same weights in all workers; what is lazy stays so without a sample.

@@ -19,6 +19,7 @@ from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
 from elasticdl.torch.building import Batch
+from elasticdl.torch.device import moved, on_cpu, own_device, pinned
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
@@ -115,6 +116,7 @@ class TorchEvaluator:
         self._user, self._spec, self._model = user, spec, model
         self._feed = building.Feed(user, Mode.EVALUATION, metadata)
         self._task, self._chunk = 0, 0
+        self._device = own_device()
 
     def prepare(self, sample: Records) -> None:
         """Evaluate a chunk. Raises BadModel or BadData."""
@@ -157,7 +159,7 @@ class TorchEvaluator:
 
     def convert(self, records: Records) -> Batch:
         """Run the user's `feed` over one chunk. Raises BadData."""
-        return self._feed(records)
+        return self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
 
     def begin_task(self, task: int) -> None:
         """Begin the state of a task."""
@@ -172,8 +174,10 @@ class TorchEvaluator:
             seed_chunk(self._spec.seed, self._task, chunk)
             self._model.eval()
             with torch.no_grad():
-                outputs = building.call(self._model, batch.features)
-                loss = float(building.loss_of(self._user, batch, outputs))
+                there = batch.changed(lambda tensors: moved(tensors, self._device))
+                outputs = building.call(self._model, there.features)
+                loss = float(building.loss_of(self._user, there, outputs))
+                outputs = on_cpu(outputs)  # where metrics and their states are
                 for one in self._metrics:
                     one.update(batch, outputs, loss)
         return batch.examples

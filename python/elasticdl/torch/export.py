@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from elasticdl.worker.modelfile import describe
 
 
 def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, source: Path) -> None:
-    """Write to exactly `path`; what was there is replaced at the end.
+    """Write to exactly `path`, for machines without a GPU too; what was there is replaced at the end.
 
     Args:
         model: as trained; it is in evaluation mode afterwards.
@@ -28,12 +29,14 @@ def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, s
     model = plain(model).eval()
     if kind == "state_dict":
         with made_beside(path, "model.pt") as written:
-            torch.save(model.state_dict(), written)
+            torch.save(_on_cpu(model.state_dict()), written)
         return
     if sample is None:
         raise BadModel(
             f"{source}: a model is exported by trying it on a batch, and there is no data here; use --output_format=state_dict"
         )
+    if any(one.device.type != "cpu" for one in model.parameters()):
+        model = copy.deepcopy(model).cpu()  # the trained one stays where it is
     positional, named = _arguments(sample.features)
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in named} or tuple({0: batch} for _ in positional)
@@ -47,6 +50,13 @@ def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, s
         ) from error
     with made_beside(path, "model.pt2") as written:
         torch.export.save(program, written)
+
+
+def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            state[name] = value.cpu()
+    return state
 
 
 def _arguments(features: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -61,10 +61,10 @@ class TorchFramework:
         runtime.start(threads)
 
     def unused_gpus(self, reserved: int) -> str:
-        """Return that GPUs are of no use, if any are reserved."""
-        return (
-            "GPUs are reserved for each worker, and models of PyTorch are trained on CPUs" if reserved else ""
-        )
+        """Return what is wrong if GPUs are reserved and PyTorch sees none."""
+        from elasticdl.torch import runtime
+
+        return runtime.unused_gpus(reserved)
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""

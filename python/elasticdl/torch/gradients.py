@@ -3,9 +3,12 @@
 A chunk of n examples weighs n / minibatch_size, and the commit multiplies by minibatch_size / N, N the examples of the step. So the step
 of one worker with one full chunk has the bits of the plain loop: both factors are 1.
 
-The flat accumulator has, one after the other: the gradient of each parameter; the change of each float buffer twice, rounded and what the
-rounding left, so that before + change has all bits of the value after a single chunk; the change of each whole number buffer; and of each
+The flat accumulator has, one after the other: the gradient of each parameter; the changes of all float buffers twice, rounded and what the
+rounding left, so that before + change has all bits of the value after a single chunk; the changes of all whole number buffers; and of each
 parameter the weight of the chunks in which it had a gradient, as it has none at the commit if that is 0: no decay, no momentum.
+
+It lies on the model's device. It goes to the host only where there is a group whose ring needs it: a worker that is alone commits it where
+it lies.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from elasticdl.errors import BadModel
+from elasticdl.torch.hostcopy import HostCopy
 
 LARGEST_BUFFER = 64 << 10
 """Bytes of a buffer that may change while the model trains; larger ones are constants."""
@@ -29,62 +33,88 @@ class Gradients:
     """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a buffer that changes is."""
 
     def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], buffers: dict[str, torch.Tensor], full: int, path: Any
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        buffers: dict[str, torch.Tensor],
+        full: int,
+        path: Any,
+        *,
+        apart: bool = False,
     ) -> None:
-        """`buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file."""
+        """Make the accumulator of a model, all of which is on one device.
+
+        `buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file; `apart`: as in `HostCopy`.
+        """
         self._parameters, self._path, self._full = parameters, path, full
-        self._buffers = {
+        changing = {
             name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER
         }
-        self._constants = {name: one for name, one in buffers.items() if name not in self._buffers}
-        wide = any(one.dtype == torch.float64 for one in (*parameters, *self._buffers.values()))
+        self._constants = {name: one for name, one in buffers.items() if name not in changing}
+        self._floats = _Joined({name: one for name, one in changing.items() if one.is_floating_point()})
+        self._whole = _Joined({name: one for name, one in changing.items() if not one.is_floating_point()})
+        wide = any(one.dtype == torch.float64 for one in (*parameters, *changing.values()))
         self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
         self._kind = torch.float64 if wide else torch.float32
-        pieces = [one.numel() for one in parameters]
-        for one in self._buffers.values():
-            pieces += [one.numel()] * (2 if one.is_floating_point() else 1)
-        self._pieces = [*pieces, len(parameters)]
+        sizes = [one.numel() for one in parameters]
+        self._pieces = [*sizes, self._floats.size, self._floats.size, self._whole.size, len(parameters)]
         self.size = sum(self._pieces)
-        self._flat = np.zeros(self.size, self.dtype)
-        self._views = list(torch.from_numpy(self._flat).split(self._pieces))
+        device = next((one.device for one in (*parameters, *changing.values())), torch.device("cpu"))
+        self._copy = HostCopy(self.size, self._kind, device, apart=apart)
+        self._views = self._copy.flat.split(self._pieces)
+        self._weights: npt.NDArray[Any] = np.zeros(len(parameters), self.dtype)
+        """Of the chunks in which each parameter had a gradient: known here, without the device."""
+        self._sum = self._copy.flat
+        self._sum_weights = self._weights
+        """Of the step: see `take`."""
+
+    @property
+    def result(self) -> npt.NDArray[Any]:
+        """Return the memory of the host for the sum of a group."""
+        return self._copy.result
 
     def zero(self) -> None:
         """Empty the accumulator."""
-        self._flat[:] = 0
+        self._copy.flat.zero_()
+        self._weights[:] = 0
 
-    def committed(self) -> dict[str, torch.Tensor]:
-        """Return copies of the buffers that may change, before a chunk is computed."""
+    # ------------------------------------------------------------------ a chunk
+
+    def begin(self) -> None:
+        """Begin a chunk: the parameters have no gradients, and buffers their committed values."""
         self._versions = {name: one._version for name, one in self._constants.items()}
-        return {name: one.clone() for name, one in self._buffers.items()}
+        self._floats.keep()
+        self._whole.keep()
 
-    def add(self, examples: int, before: dict[str, torch.Tensor]) -> None:
-        """Add a chunk whose gradients are the parameters', and give buffers their committed values `before` it again.
-
-        Raises BadModel for a change that workers can't agree on.
-        """
+    def end(self, examples: int) -> None:
+        """Add a chunk, and give buffers their committed values again. Raises BadModel for what workers can't agree on."""
         weight = examples / self._full
-        place = 0
+        places, slopes = [], []
         for place, parameter in enumerate(self._parameters):
             slope = parameter.grad
             if slope is None:
                 continue
             if slope.is_sparse:
                 raise BadModel(
-                    f"{self._path}: the gradient of a parameter {tuple(parameter.shape)} is sparse; leave sparse=True out"
+                    f"{self._path}: the gradient of a parameter {tuple(slope.shape)} is sparse; leave sparse=True out"
                 )
-            self._views[place].add_(self._weighed(slope.reshape(-1), weight))
-            self._views[-1][place] += weight
+            places.append(place)
+            slopes.append(slope.reshape(-1).to(self._kind))
             parameter.grad = None
-        place = len(self._parameters)
-        for name, buffer in self._buffers.items():
-            change = buffer.reshape(-1).to(torch.float64) - before[name].reshape(-1).to(torch.float64)
-            rounded = change.to(self._kind)
-            self._views[place].add_(self._weighed(rounded, weight))
-            place += 1
-            if buffer.is_floating_point():
-                self._views[place].add_(self._weighed(change - rounded.to(torch.float64), weight))
-                place += 1
-            buffer.copy_(before[name])
+        if places:
+            if weight != 1:  # rounded before they are added: by `alpha=` they would not be
+                slopes = list(torch._foreach_mul(slopes, weight))
+            torch._foreach_add_([self._views[place] for place in places], slopes)
+            self._weights[places] += weight
+        rounded, rest, whole = self._views[-4:-1]
+        if self._floats.size:
+            change = self._floats.change()
+            near = change.to(self._kind)
+            rounded.add_(_weighed(near, weight))
+            rest.add_(_weighed((change - near.to(torch.float64)).to(self._kind), weight))
+            self._floats.restore()
+        if self._whole.size:
+            whole.add_(_weighed(self._whole.change().to(self._kind), weight))
+            self._whole.restore()
         for name, buffer in self._constants.items():
             if buffer._version != self._versions[name]:
                 raise BadModel(
@@ -92,37 +122,86 @@ class Gradients:
                     f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
                 )
 
-    def _weighed(self, values: torch.Tensor, weight: float) -> torch.Tensor:
-        """Return values times the weight, rounded before they are added: by `alpha=` they would not be, and sums have other bits."""
-        values = values.to(self._kind)
-        return values if weight == 1 else values * weight
+    # ------------------------------------------------------------------ a step
 
     def accumulator(self) -> memoryview:
-        """Return its elements."""
-        return self._flat.data
+        """Return its elements, in the memory of the host."""
+        host = self._copy.fetch()
+        host[self.size - len(self._weights) :] = self._weights
+        return host.data
 
-    def give(self, result: npt.NDArray[Any], examples: float) -> None:
-        """Give the parameters the gradients of the step `result` / `examples`, and buffers their values after it. Raises BadModel."""
+    def take(self, *, alone: bool) -> bool:
+        """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
+        self._sum = self._copy.flat if alone else self._copy.bring()
+        self._sum_weights = self._weights if alone else self.result[self.size - len(self._weights) :]
+        # a sum of finite numbers is finite nearly always: the exact look is for the rest
+        return bool(torch.isfinite(self._sum.sum())) or bool(torch.isfinite(self._sum).all())
+
+    def give(self, examples: float) -> None:
+        """Give the parameters the gradients of the sum that was taken / `examples`, and buffers their values after it. Raises BadModel."""
         factor = self._full / examples
-        views = torch.from_numpy(result if result.flags.writeable else result.copy()).split(self._pieces)
-        for place, parameter in enumerate(self._parameters):
-            if not views[-1][place]:
-                parameter.grad = None
-                continue
-            slope = views[place].view(parameter.shape)
-            parameter.grad = (slope if factor == 1 else slope * factor).to(parameter.dtype)
-        place = len(self._parameters)
-        for name, buffer in self._buffers.items():
-            change = views[place].to(torch.float64) * factor
-            place += 1
-            if buffer.is_floating_point():
-                change = change + views[place].to(torch.float64) * factor
-                place += 1
-            elif change.numel() and bool((change - change.round()).abs().max() > _WHOLE):
+        views = self._sum.split(self._pieces)
+        rounded, rest, whole = (one.to(torch.float64) * factor for one in views[-4:-1])
+        self._check_whole(whole)
+        places = [place for place, weight in enumerate(self._sum_weights) if weight]
+        slopes = [views[place].view(self._parameters[place].shape) for place in places]
+        if factor != 1 and slopes:
+            slopes = list(torch._foreach_mul(slopes, factor))
+        for parameter in self._parameters:
+            parameter.grad = None
+        for place, slope in zip(places, slopes, strict=True):
+            self._parameters[place].grad = slope.to(self._parameters[place].dtype)
+        self._floats.commit(rounded + rest)
+        self._whole.commit(whole.round())
+
+    def _check_whole(self, changes: torch.Tensor) -> None:
+        wrong = (changes - changes.round()).abs() > _WHOLE
+        if not wrong.any():
+            return
+        for (name, buffer), one in zip(
+            self._whole.buffers.items(), wrong.split(self._whole.sizes), strict=True
+        ):
+            if one.any():
                 raise BadModel(
                     f"{self._path}: training changes the buffer {name!r}, which is of type {buffer.dtype}, by another number in each "
                     "chunk: workers can't agree on it; make it a float buffer"
                 )
-            else:
-                change = change.round()
-            buffer.copy_((buffer.reshape(-1).to(torch.float64) + change).to(buffer.dtype).view(buffer.shape))
+
+
+class _Joined:
+    """Buffers of a model, computed with as one: a kernel for all of them, not some for each."""
+
+    def __init__(self, buffers: dict[str, torch.Tensor]) -> None:
+        self.buffers = buffers
+        self.sizes = [one.numel() for one in buffers.values()]
+        self.size = sum(self.sizes)
+        self._kept = [torch.empty_like(one) for one in buffers.values()]
+
+    def keep(self) -> None:
+        """Copy the committed values."""
+        if self._kept:
+            torch._foreach_copy_(self._kept, list(self.buffers.values()))
+
+    def change(self) -> torch.Tensor:
+        """Return how far the values are from those that were kept, as float64."""
+        return _flat(list(self.buffers.values())) - _flat(self._kept)
+
+    def restore(self) -> None:
+        """Give buffers the values that were kept."""
+        torch._foreach_copy_(list(self.buffers.values()), self._kept)
+
+    def commit(self, change: torch.Tensor) -> None:
+        """Add a change of all of them, float64."""
+        if not self.size:
+            return
+        after = (_flat(list(self.buffers.values())) + change).split(self.sizes)
+        for buffer, value in zip(self.buffers.values(), after, strict=True):
+            buffer.copy_(value.view(buffer.shape))
+
+
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([one.detach().reshape(-1) for one in tensors]).to(torch.float64)
+
+
+def _weighed(values: torch.Tensor, weight: float) -> torch.Tensor:
+    return values if weight == 1 else values * weight

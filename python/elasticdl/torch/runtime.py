@@ -28,6 +28,21 @@ def start(threads: int) -> None:
         torch.set_num_interop_threads(1)
 
 
+def unused_gpus(reserved: int) -> str:
+    """Return what is wrong if GPUs are reserved for this process and PyTorch sees none, and what to do; empty if nothing is."""
+    import torch
+
+    if not reserved or torch.cuda.is_available():
+        return ""
+    lack = f"{reserved} GPU{'s are' if reserved > 1 else ' is'} reserved for each worker, PyTorch sees none, and trains on CPUs"
+    if torch.version.cuda is None:
+        return f"{lack}: it is built for CPUs only; put PyTorch for CUDA into the image, or leave gpu out of --worker_resource_request"
+    return (
+        f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod "
+        "on that node"
+    )
+
+
 def settle_compiler() -> None:
     """Let `torch.compile`, if the model file has used it, make code for each number of examples, whichever came before.
 
@@ -48,5 +63,7 @@ def seed_chunk(seed: int, step: int, lane: int) -> None:
     first, second = chunk_seeds(seed, step, lane, 1)[0].tolist()
     # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
     torch.default_generator.manual_seed(first << 31 | second)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(first << 31 | second)
     random.seed(first)
     np.random.seed(second)  # what layers of the user's own may draw from

@@ -1,4 +1,4 @@
-"""The committed state of one worker: the model's tensors by name, and what its optimizer and its scheduler keep.
+"""The committed state of one worker: the model's tensors by name, and what its optimizer and its scheduler keep, on whatever device.
 
 Both keep dictionaries that grow while they train, so their structure is a part of the state's description. `bfloat16`, which NumPy does not
 have, travels as the 16-bit numbers of its bits.
@@ -6,6 +6,7 @@ have, travels as the 16-bit numbers of its bits.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -41,22 +42,28 @@ class TorchState:
                 "numbers, texts, lists and dictionaries"
             ) from None
 
-    def _found(self) -> tuple[dict[str, Any], list[Array]]:
-        """Return the description of the state, and its arrays, which are the tensors' own memory."""
-        arrays: list[Array] = []
-        described = {
-            "model": tree.describe({name: _array(one) for name, one in self._tensors.items()}, arrays),
-            "optimizer": tree.describe(_plain(self._optimizer.state_dict()), arrays),
-            "schedule": tree.describe(
-                None if self._schedule is None else _plain(self._schedule.scheduler.state_dict()), arrays
-            ),
-        }
-        return described, arrays
+    def _found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """Return the description of the state, and its tensors themselves in that order."""
+        tensors: list[torch.Tensor] = []
+
+        def plain(one: Any) -> Any:
+            if isinstance(one, torch.Tensor | np.ndarray):
+                tensors.append(torch.as_tensor(one))
+                return np.broadcast_to(
+                    np.zeros((), _dtype(tensors[-1])), one.shape
+                )  # without memory: nothing is copied yet
+            return (
+                None if callable(one) else one
+            )  # functions, which a scheduler takes from the model file again, are left out
+
+        schedule = None if self._schedule is None else self._schedule.scheduler.state_dict()
+        kept = {"model": self._tensors, "optimizer": self._optimizer.state_dict(), "schedule": schedule}
+        return {name: tree.describe(_mapped(one, plain), []) for name, one in kept.items()}, tensors
 
     def describe(self) -> tuple[dict[str, Any], int]:
         """Return the description of an image, and the bytes of its body."""
-        described, arrays = self._found()
-        return {"arrays": described}, sum(one.nbytes for one in arrays)
+        described, tensors = self._found()
+        return {"arrays": described}, sum(one.nbytes for one in tensors)
 
     def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of an image's body."""
@@ -65,7 +72,7 @@ class TorchState:
             stop = start + one.nbytes
             low, high = max(start, first), min(stop, end)
             if low < high:
-                body[low - first : high - first] = _bytes(one)[low - start : high - start]
+                body[low - first : high - first] = _bytes(one, low - start, high - start)
             start = stop
         return body
 
@@ -117,7 +124,7 @@ class TorchState:
         """Return the BLAKE2b digest of the image's body, without making one."""
         digest = hashlib.blake2b(digest_size=16)
         for one in self._found()[1]:
-            digest.update(_bytes(one).data)
+            digest.update(_bytes(one, 0, one.nbytes).data)
         return digest.hexdigest()
 
 
@@ -145,7 +152,7 @@ def fitting(found: Any, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.T
         if isinstance(found, dict)
         else {}
     )
-    mine = {name: (str(_array(one).dtype), tuple(one.shape)) for name, one in wanted.items()}
+    mine = {name: (str(_dtype(one)), tuple(one.shape)) for name, one in wanted.items()}
     for name in (*mine, *theirs):
         if mine.get(name) != theirs.get(name):
             raise TransferFailed(
@@ -158,26 +165,26 @@ def _shown(described: tuple[str, tuple[int, ...]] | None) -> str:
     return "nothing" if described is None else f"{described[0]} {list(described[1])}"
 
 
-def _array(tensor: torch.Tensor) -> Array:
-    """Return a tensor's memory."""
-    tensor = tensor.detach().contiguous()
-    array: Array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return array
+@functools.cache
+def _dtype_of(kind: torch.dtype) -> np.dtype[Any]:
+    found: np.dtype[Any] = torch.empty(0, dtype=torch.int16 if kind == torch.bfloat16 else kind).numpy().dtype
+    return found
 
 
-def _bytes(array: Array) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _dtype(tensor: torch.Tensor) -> np.dtype[Any]:
+    """Return the type of a tensor's bits."""
+    return _dtype_of(tensor.dtype)
+
+
+def _bytes(tensor: torch.Tensor, first: int, end: int) -> npt.NDArray[np.uint8]:
+    """Return these bytes of a tensor; of one on another device no more is copied."""
+    tensor = tensor.detach().contiguous().reshape(-1)
+    found: npt.NDArray[np.uint8] = tensor.view(torch.uint8)[first:end].cpu().numpy()
+    return found
 
 
 def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
-
-
-def _plain(kept: Any) -> Any:
-    """Return a tree with arrays for tensors; functions, which a scheduler takes from the model file again, are left out."""
-    return _mapped(
-        kept, lambda one: _array(one) if isinstance(one, torch.Tensor) else None if callable(one) else one
-    )
 
 
 def _tensors(kept: Any) -> Any:

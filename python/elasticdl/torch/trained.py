@@ -14,6 +14,7 @@ from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
 from elasticdl.torch.building import Batch
+from elasticdl.torch.device import moved, on_cpu, own_device
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
 from elasticdl.torch.runtime import seed_chunk
@@ -36,7 +37,8 @@ class TorchTrained:
 
     def prepare(self, sample: Records) -> None:
         """Build the model, and take its weights. Raises BadModel or BadData."""
-        self._model = building.make_model(self._user, self._spec.seed, self._feed(sample))
+        self._device = own_device()
+        self._model = building.make_model(self._user, self._spec.seed, self._feed(sample)).to(self._device)
         if isinstance(self._from, SavedRows):
             raise BadModel(
                 f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; "
@@ -62,7 +64,7 @@ class TorchTrained:
         seed_chunk(self._spec.seed, task, chunk)
         self._model.eval()
         with torch.no_grad():
-            outputs = building.call(self._model, batch.features)
+            outputs = on_cpu(building.call(self._model, moved(batch.features, self._device)))
         named = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         try:
             return {str(name): np.asarray(one) for name, one in named.items()}

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.local import gpus, wire
 from elasticdl.cluster.local import parentdeath as parentdeath
 from elasticdl.cluster.local import place as places
-from elasticdl.cluster.local import wire
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
 from elasticdl.control.transport.credentials import is_proof, proof
@@ -323,6 +323,9 @@ class Launcher:
         environment[PROCESS_ENVIRONMENT] = str(name)
         environment[parentdeath.ENVIRONMENT] = str(self._parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
+        device = gpus.visible_to(name.index, environment, gpus.count()) if name.role is Role.WORKER else None
+        if device is not None:
+            environment[gpus.VARIABLE] = device
         log = os.open(
             self._place.log_path(str(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, assert_never
 
 from elasticdl.checkpoint import layout as checkpoints
@@ -135,14 +136,15 @@ class Runner(Generic[Machine]):
         """Be the job's master until it ends or is replaced; return the exit code."""
         place = self._job.place
         try:
+            # First what one process only can have: gRPC would take the socket of a master that lives.
+            self._monitor = self._job.monitor()
             self._server = ControlServer(
                 place.control_address, place.token(), self._inbox.put, place.identity
             )
-            self._monitor = self._job.monitor()
         except BadInput as error:
-            if self._past.length == 0:
+            if self._past.length == 0 and not _is_held(place.heart_address):
                 raise
-            # A job that runs does not end because its last master still holds a socket; the next attempt comes soon.
+            # A job does not end because another master of it still holds a socket; the next attempt comes soon.
             _log.warning("%s", error)
             return REPLACED
         self._refusals = (
@@ -550,6 +552,12 @@ class Runner(Generic[Machine]):
                 self._outputs.published,
             )
         )
+
+
+def _is_held(address: str) -> bool:
+    """Tell whether a socket file of the job itself is there; who could not listen at it finds another master's."""
+    kind, _, path = address.partition(":")
+    return kind == "unix" and Path(path).is_socket()
 
 
 def _log_answer(accepted: bool, text: str) -> None:

@@ -36,7 +36,7 @@ from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.parts import PartWriter, read_saved
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
-from elasticdl.worker.contract.allreduce import Adapter, GateLogs, StepLogs
+from elasticdl.worker.contract.allreduce import Adapter, DeviceSums, GateLogs, StepLogs
 from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import (
     Applied,
@@ -149,7 +149,10 @@ class AllReduceWorker:
         self._transfer: StateTransfer | None = None
         self._sealed_at: float | None = None
 
-        self._result: npt.NDArray[Any] = np.zeros(adapter.size, adapter.dtype)
+        self._device = adapter if isinstance(adapter, DeviceSums) else None
+        self._result: npt.NDArray[Any] = (
+            np.zeros(adapter.size, adapter.dtype) if self._device is None else self._device.result
+        )
         self._zeros: npt.NDArray[Any] | None = None
         self._position: Position | None = None
         self._sums = RunningSums()
@@ -377,8 +380,11 @@ class AllReduceWorker:
             float(sums.flag),
             *map(float, sums.contributors),
         ]
+        alone = self._device is not None and len(view.members) == 1 and self._has_given(work)
+        # the sum of a member that is alone stays where it is; its trailer goes the way of all
+        result = self._result[:0].data if alone else self._result.data
         try:
-            total = ring.reduce(work.step, self._given(work), self._result.data, trailer)
+            total = ring.reduce(work.step, result if alone else self._given(work), result, trailer)
         except RingBroken as broken:
             accused = view.members[broken.rank].id if broken.rank is not None else None
             self.feed(RingFailed(work.view, work.step, accused, broken.how))
@@ -389,7 +395,8 @@ class AllReduceWorker:
         reduced = Trailer(
             int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:])
         )
-        if not (math.isfinite(reduced.loss) and all_finite(self._result)):
+        finite = all_finite(self._result) if self._device is None else self._device.take(alone=alone)
+        if not (math.isfinite(reduced.loss) and finite):
             if self._settings.on_nan == "fail":
                 self.feed(_not_finite(work.step, reduced))
                 return
@@ -400,8 +407,11 @@ class AllReduceWorker:
             reduced = replace(reduced, examples=0.0, loss=0.0)
         self.feed(RingCompleted(work.view, work.step, reduced))
 
+    def _has_given(self, work: Contribute) -> bool:
+        return not work.blank and bool(work.lines)
+
     def _given(self, work: Contribute) -> Any:
-        if not work.blank and work.lines:
+        if self._has_given(work):
             return self._adapter.accumulator()
         if self._zeros is None:
             self._zeros = np.zeros(self._adapter.size, self._adapter.dtype)
@@ -413,7 +423,10 @@ class AllReduceWorker:
             applied = trailer.examples > 0
             self._audit.committed(commit.view, commit.state.step, trailer.records, applied=applied)
         examples = commit.trailer.examples
-        self._adapter.apply(self._result, examples)
+        if self._device is None:
+            self._adapter.apply(self._result, examples)
+        else:
+            self._device.commit(examples)
         self._sums = RunningSums(self._sums.loss + commit.trailer.loss, self._sums.examples + examples)
         at_gate = self._schedule.is_gate(commit.position, commit.state.step)
         # At a gate the end of an epoch waits for the metrics that belong to it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -143,3 +143,23 @@ class Adapter(Protocol):
 
         `kind`: name of one of the framework's formats. There are no `tables` here. Without a path nothing is written. Raises OSError.
         """
+
+
+@runtime_checkable
+class DeviceSums(Protocol):
+    """What an adapter may have besides: it takes the sums of steps to its device, and looks there whether they are finite.
+
+    A group of one has its accumulator for a sum, which need not leave the device then. `take` and `commit` stand for `apply`.
+    """
+
+    result: npt.NDArray[Any]
+    """`size` elements of `dtype`, into which the ring writes; known after `prepare`."""
+
+    def take(self, *, alone: bool) -> bool:
+        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite.
+
+        The accumulator stays as it is. The step may be given up after this.
+        """
+
+    def commit(self, examples: float) -> None:
+        """Commit the sum that was taken / `examples` (no-op for 0 examples); the accumulator becomes empty."""
