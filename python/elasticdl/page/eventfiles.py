@@ -1,7 +1,7 @@
 """TensorBoard's event files of a job: training loss, records per second and workers, and metrics of evaluations, at their steps.
 
 tensorboardX writes the records; TensorBoard's own writer would import TensorFlow where that is installed, as tensorboardX would PyTorch: it
-is told that there is none, since a master has no use for the seconds and the memory that it takes. Each life of a master opens a
+finds that there is none, since a master has no use for the seconds and the memory that it takes. Each life of a master opens a
 further file, which is how TensorBoard takes up what continues: https://github.com/tensorflow/tensorboard/blob/master/README.md.
 A volume that does not take what is written, or does not answer, costs values and never the job.
 """
