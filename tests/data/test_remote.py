@@ -229,7 +229,13 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         (b"\xff\0\xff\0", "data is none of TFRecord"),
     ],
     # Not by their bytes: a compressed file has its time in it, and each process that collects tests would name it otherwise.
-    ids=["empty", "half a compressed file", "half a Parquet file", "a row of CSV with fewer fields", "no known format"],
+    ids=[
+        "empty",
+        "half a compressed file",
+        "half a Parquet file",
+        "a row of CSV with fewer fields",
+        "no known format",
+    ],
 )
 def test_files_that_are_wrong(tmp_path: Path, server: Files, content: bytes, message: str | None) -> None:
     (server.root / "data").write_bytes(content)
