@@ -248,6 +248,22 @@ def jobs_directory() -> Path:
     )
 
 
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold up this user's other submissions, so that of two jobs one sees the other. Raises BadSetting if there is no room for jobs."""
+    root = jobs_directory()
+    try:
+        make_own(root, _OTHER_STATE)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _no_room(root, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
     """Make the place of a new job. Raises BadSetting if there is no room for it.
 
@@ -265,9 +281,13 @@ def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
             shutil.rmtree(path, ignore_errors=True)
             raise
     except OSError as error:
-        raise BadSetting(
-            f"the job's folder can't be made in {root}: {error.strerror}; set XDG_STATE_HOME to a directory with room"
-        ) from error
+        raise _no_room(root, error) from error
+
+
+def _no_room(root: Path, error: OSError) -> BadSetting:
+    return BadSetting(
+        f"the job's folder can't be made in {root}: {error.strerror}; set XDG_STATE_HOME to a directory with room"
+    )
 
 
 def open_place(path: Path) -> JobPlace:
