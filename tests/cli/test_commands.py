@@ -358,3 +358,18 @@ def test_a_reader_that_leaves_is_no_error(ended: JobPlace) -> None:
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert run.stdout == "worker-0-1 | line\n"
     assert run.stderr == ""
+
+
+def test_output_that_finds_no_room_is_an_error_without_a_traceback(ended: JobPlace) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "elasticdl", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: the output can't be written: No space left on device\n",
+    )

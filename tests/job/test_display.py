@@ -267,6 +267,18 @@ def test_a_terminal_shows_the_reason_of_a_failure_once(monkeypatch: pytest.Monke
     assert ("why it was" in screen.getvalue()) == (status == "interrupted")
 
 
+def test_a_full_disk_or_a_closed_output_changes_nothing_of_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        print_summary({"status": "finished"}, full)
+        assert "the summary can't be printed: No space left on device" in capsys.readouterr().err
+        monkeypatch.setattr("sys.stderr", open("/dev/full", "w", encoding="utf-8", buffering=1))  # noqa: SIM115
+        print_summary({"status": "finished"}, full)  # goes to nowhere since
+    monkeypatch.setattr("sys.stdout", None)
+    print_end({"status": "finished"})
+
+
 def test_a_table_for_a_file() -> None:
     stream = io.StringIO()
     print_summary({"status": "failed", "reason": "ValueError: x", "traceback": "Traceback:"}, stream)

@@ -457,7 +457,9 @@ def test_a_full_disk_of_the_output_is_what_the_job_ends_with(
     result = job.wait()
     assert result.code == 1, result.logs
     what = f"the model can't be written to {output}: no space left on device"
-    assert result.summary["reason"] == f"{what}; free some, and start the job again"
+    assert result.summary["reason"].startswith(
+        f"{what}; free some, and start the job again; after one with --checkpoint_dir"
+    )
     first = f"worker-0-1 has ended: it failed ({what}); nothing is left to train, and another one writes the model"
     assert first in result.err
     assert "Traceback" not in result.err

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +26,7 @@ from elasticdl.job import launcher, local_run, podrun, podsubmit, submit
 from elasticdl.job.podjob import PodJob
 from elasticdl.job.worker import WorkerProcess
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobKind
 
 from .conftest import ELASTICDL, ROOT, orphans
 from .test_launcher import SERVE, SLEEP
@@ -175,6 +177,72 @@ def test_the_place_says_that_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert place.spec().detach is False
     os.close(lock)
     place.remove()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "flag"),
+    [
+        ({"audit": "one"}, {"audit": "one"}, "--audit"),
+        ({"checkpoint_dir": "one"}, {"checkpoint_dir": "two/../one"}, "--checkpoint_dir"),
+        ({"output": "one.keras"}, {"output": "link/one.keras"}, "--output"),
+        ({"output": "one", "output_format": "saved_model"}, {"summary": "one/two"}, "--summary"),
+    ],
+)
+def test_where_a_job_that_runs_writes_no_other_job_does(
+    theirs: dict[str, str], mine: dict[str, str], flag: str, here: Path
+) -> None:
+    (here / "link").symlink_to(here)
+    (here / "two").mkdir()
+    place, lock = submit.prepare(build(from_arguments(LEAST | theirs)))
+    with pytest.raises(BadSetting, match=f"{flag}: the job {place.name}, which runs, writes to '{here}/one"):
+        submit.prepare(build(from_arguments(LEAST | mine)))
+    assert places.places() == [place]
+    os.close(lock)  # it has ended
+    other, lock = submit.prepare(build(from_arguments(LEAST | mine)))
+    os.close(lock)
+    assert places.places() == [place, other]
+
+
+def test_a_job_that_has_summed_up_is_waited_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, lock = submit.prepare(build(from_arguments(LEAST | {"audit": "one"})))
+    place.summary_path.write_text("{}")
+    monkeypatch.setattr(submit, "_LOOK_SECONDS", 0.0)
+    ending = iter([os.close])
+    monkeypatch.setattr(time, "sleep", lambda _: next(ending)(lock))
+    _, lock = submit.prepare(build(from_arguments(LEAST | {"audit": "one"})))
+    os.close(lock)
+
+
+def test_tables_of_one_database_may_be_written_by_jobs_at_once(here: Path) -> None:
+    one, other = (
+        build(
+            from_arguments(
+                {
+                    "model_def": "model.custom_model",
+                    "prediction_data": "data.csv",
+                    "trained_model": "model.py",
+                    "output": f"sqlite:///here.db?table={table}",
+                }
+            ),
+            JobKind.PREDICT,
+        )
+        for table in ("one", "other")
+    )
+    _, lock = submit.prepare(one)
+    _, other_lock = submit.prepare(other)
+    with pytest.raises(BadSetting, match=r"--output: the job .* writes to"):
+        submit.prepare(one)
+    os.close(lock)
+    os.close(other_lock)
+
+
+def test_a_working_directory_that_was_removed_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "gone").mkdir()
+    monkeypatch.chdir(here / "gone")
+    (here / "gone").rmdir()
+    settings = {"model_zoo": str(here), "training_data": str(here / "data.csv")}
+    with pytest.raises(BadSetting, match="the working directory has been removed"):
+        elasticdl.train(**LEAST | settings)
 
 
 def test_local_cannot_be_detached() -> None:

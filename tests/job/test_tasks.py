@@ -221,6 +221,22 @@ def test_ctrl_c_ends_a_prediction_and_leaves_nothing(predict: Start, tmp_path: P
     nothing_left(result, tmp_path)
 
 
+def test_predictions_that_can_not_be_put_in_their_place_are_kept(predict: Start, tmp_path: Path) -> None:
+    job = predict(num_workers=1)
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.JOINED:
+            (tmp_path / "predictions").mkdir()  # somebody makes it after it was looked for
+            (tmp_path / "predictions" / "mine").touch()
+            (tmp_path / "go").touch()
+            break
+    result = job.wait()
+    assert result.code == 1, result.err
+    reason = result.summary["reason"]
+    kept = Path(reason.partition("the predictions are at ")[2].partition(",")[0])
+    assert "can't be put in its place" in reason
+    assert len(list(kept.iterdir())) == TASKS
+
+
 def test_a_part_that_can_t_be_written_ends_the_job_and_leaves_nothing(
     predict: Start, small_disk: SmallDisk
 ) -> None:
@@ -248,7 +264,7 @@ def test_a_part_that_can_t_be_written_ends_the_job_and_leaves_nothing(
             {"trained_model": "tables"},
             "--trained_model: 'tables' has the weights of a model as Parquet files",
         ),
-        ({"trained_model": "damaged.npz"}, "damaged.npz can't be read"),
+        ({"trained_model": "damaged.npz"}, "damaged.npz is no whole .npz file"),
         ({"trained_model": "other.npz"}, "other.npz is of another model: it has bias (2,), weight (1,)"),
         ({"output": "there"}, "--output: 'there' exists; predictions go to a new directory"),
         ({"output": ""}, "--output is required: it names the directory of the predictions"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import textwrap
 import threading
 import traceback
@@ -20,7 +21,7 @@ from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.feed import FeedPipeline
 from elasticdl.worker.contract.records import Columns, Records
-from elasticdl.worker.raised import program_error
+from elasticdl.worker.raised import program_error, remove_generated
 from tests.keras.conftest import records
 
 Make = Callable[..., KerasAdapter]
@@ -513,3 +514,14 @@ def test_the_forms_that_the_benchmark_compares_make_the_same_batches(
     metadata = SimpleNamespace(column_names=NAMED)
     mine, other = (FeedPipeline(one, "training", metadata, Path(__file__)) for one in (whole, by_record))
     tf.nest.map_structure(np.testing.assert_array_equal, mine(records).data, other(records).data)
+
+
+def test_files_of_converted_functions_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(value: float) -> float:
+        return 2 * value
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert tf.autograph.to_graph(doubled)(1.0) == 2.0
+    assert [path.name[:11] for path in tmp_path.iterdir()] == ["__autograph"]
+    remove_generated()
+    assert list(tmp_path.iterdir()) == []

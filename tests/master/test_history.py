@@ -156,6 +156,7 @@ def test_the_summary_is_of_all_masters_lives() -> None:
         ),
         HistoryEvent(event(EventKind.LOST, 105.0, "worker-1-1")),
         HistoryEvent(event(EventKind.EVICTED, 105.5, "worker-2-1")),
+        HistoryEvent(event(EventKind.LOST, 106.0, "worker-2-1")),  # by the next master
         HistoryEvent(event(EventKind.DRAINED, 107.0, "worker-0-1")),
         HistoryEvent(event(EventKind.LOST, 107.0, "ps-0-1")),
         HistoryEvent(event(EventKind.UNSAVED, 108.0)),

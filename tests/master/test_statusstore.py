@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from elasticdl.cluster.local import place as places
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.master.reporting import statusstore
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import (
     EVENTS,
@@ -64,6 +67,25 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
         assert place.summary() == {"status": "finished"}
     finally:
         place.close()
+
+
+def test_there_is_room_for_the_summary_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    place = places.create(build(from_arguments(SETTINGS)))
+    write = statusstore.replace_file
+
+    def on_full_disk(path: Path, text: str, mode: int) -> None:
+        if place.reserve_path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, text, mode)
+
+    monkeypatch.setattr(statusstore, "replace_file", on_full_disk)
+    assert place.reserve_path.stat().st_blocks * 512 >= 65_536
+    FileStatusStore(place).conclude({"status": "finished"})
+    assert place.summary() == {"status": "finished"}
+    place.close()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -52,6 +52,8 @@ def _load() -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    import errno
+
     import click
 
     from elasticdl.cli.commands import elasticdl
@@ -77,6 +79,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         # The reader of the output has gone; Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _error(f"the output can't be written: {error.strerror}", 1)
     except Exception as error:
         text = _of_the_cluster(error)
         if text is None:

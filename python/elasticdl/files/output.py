@@ -46,4 +46,7 @@ def unpublished_path(output: Path, step: int, view: int) -> str:
 
 def output_unwritable(output: Path, error: OSError) -> Unwritable:
     """Return what is said of a result that can't be written."""
-    return Unwritable(f"the model can't be written to {output}", error, "start the job again")
+    then = (
+        "start the job again; after one with --checkpoint_dir `elasticdl export` writes the model from there"
+    )
+    return Unwritable(f"the model can't be written to {output}", error, then)

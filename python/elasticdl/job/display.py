@@ -6,6 +6,7 @@ asks the master: the process that watches the job gives what it sees.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -372,18 +373,23 @@ def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> N
 def print_end(summary: Mapping[str, Any]) -> None:
     """Print how a job ended that was waited for; in a terminal without the reason of a failure, with which the command ends."""
     print_traceback(summary)
-    told_at_last = sys.stdout.isatty() and summary.get("status") == "failed"
+    told_at_last = sys.stdout is not None and sys.stdout.isatty() and summary.get("status") == "failed"
     print_summary({**summary, "reason": ""} if told_at_last else summary)
 
 
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print the summary as a table. Nobody may read any more (a closed pipe); how the job ended is not changed by that."""
+    """Print the summary as a table. Its reader may be gone, or its disk full; how the job ended is not changed by that."""
     stream = sys.stdout if stream is None else stream
+    if stream is None:
+        return  # closed by who started the command
     try:
         _print_summary(summary, stream)
-    except BrokenPipeError:
+    except OSError as error:
         # Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            with contextlib.suppress(OSError):  # it may be the same disk
+                print(f"the summary can't be printed: {error.strerror}", file=sys.stderr)
 
 
 def _print_summary(summary: Mapping[str, Any], stream: TextIO) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from elasticdl.job.handle import Job
 
 _LOOK_SECONDS = 0.02
+_ENDING_SECONDS = 5.0
 
 
 @overload
@@ -238,9 +239,32 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
         from elasticdl.data.writers import tableload
 
         tableload.check(table)
-    _check_checkpoints(edge.absolute(spec))
-    place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
-    return place, place.hold()
+    spec = replace(edge.absolute(spec), detach=False)
+    _check_checkpoints(spec)
+    with places.one_at_a_time():
+        _check_others(spec)
+        place = places.create(spec, submitted_at)
+        return place, place.hold()
+
+
+def _check_others(spec: JobSpec) -> None:
+    """Check that no job that runs writes where this one does. One that has summed up is about to end, which is waited for."""
+    until = time.monotonic() + _ENDING_SECONDS
+    for place in places.places():
+        if not place.running():
+            continue
+        try:
+            other = place.spec()
+        except (OSError, BadSetting):
+            continue  # it is being removed, or of another version
+        while place.running():
+            try:
+                edge.check_apart_from(spec, other, place.name)
+                break
+            except BadSetting:
+                if place.summary() is None or time.monotonic() > until:
+                    raise
+            time.sleep(_LOOK_SECONDS)
 
 
 def _check_checkpoints(spec: JobSpec) -> None:

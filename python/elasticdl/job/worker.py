@@ -554,6 +554,9 @@ def main() -> int:
 
     threading.Thread(target=await_term, name="sigterm", daemon=True).start()
     code = process.run()
+    from elasticdl.worker.raised import remove_generated
+
+    remove_generated()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

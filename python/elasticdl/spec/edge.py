@@ -142,7 +142,13 @@ def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
 
 
 def check_zoo(spec: JobSpec) -> None:
-    """Check that the model zoo is there, before its files are looked at. Raises BadSetting."""
+    """Check that the model zoo and the working directory are there, before files are looked at. Raises BadSetting."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise BadSetting(
+            "the working directory has been removed, and paths are looked for from there; change to another one"
+        ) from None
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
 
@@ -391,14 +397,47 @@ def check_apart(spec: JobSpec, flags: Iterable[str], whole: Callable[[str], str]
 
     Raises BadSetting.
     """
-    paths = {flag: spec.path_written if flag == "output" else getattr(spec, flag) for flag in flags}
-    targets = {flag: Path(whole(path)) for flag, path in paths.items() if path}
+    targets = _targets(spec, flags, whole)
     for other, path in targets.items():
         for flag, target in targets.items():
-            if flag != other and (target == path or (other == "output" and path in target.parents)):
+            if flag != other and _meet(target, other, path):
                 raise BadSetting(
                     f"--{flag}: {getattr(spec, flag)!r} is --{other} or lies in it; name another place"
                 )
+
+
+def check_apart_from(spec: JobSpec, other: JobSpec, name: str) -> None:
+    """Check that a job writes nothing where another one does that runs: each would remove what the other has written.
+
+    Args:
+        spec: the job.
+        other: the settings of the other one, on the same machine.
+        name: its name.
+
+    Raises BadSetting.
+    """
+    # Jobs share tables made of data, each in a folder of its own, and a database, in which each has a table of its own.
+    flags = [flag for flag in WRITTEN if flag != "data_cache"]
+    if spec.output_table is not None and other.output_table is not None and spec.output != other.output:
+        flags.remove("output")
+    theirs = _targets(other, flags, os.path.realpath)
+    for flag, target in _targets(spec, flags, os.path.realpath).items():
+        for what, path in theirs.items():
+            if _meet(target, what, path) or _meet(path, flag, target):
+                raise BadSetting(
+                    f"--{flag}: the job {name}, which runs, writes to {str(path)!r} (--{what}); name another place, or wait until "
+                    f"that job has ended (`elasticdl stop {name}` ends it)"
+                )
+
+
+def _targets(spec: JobSpec, flags: Iterable[str], whole: Callable[[str], str]) -> dict[str, Path]:
+    paths = {flag: spec.path_written if flag == "output" else getattr(spec, flag) for flag in flags}
+    return {flag: Path(whole(path)) for flag, path in paths.items() if path}
+
+
+def _meet(target: Path, flag: str, path: Path) -> bool:
+    """Tell whether a place is that of a flag, or lies in the result."""
+    return target == path or (flag == "output" and path in target.parents)
 
 
 def _check_target(name: str, target: Path, *, directory: bool, beside: bool = True) -> None:

@@ -6,9 +6,11 @@ code and terminal colours, and an operation that fails while a compiled function
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import re
+import sys
 import sysconfig
 import textwrap
 import traceback
@@ -41,6 +43,14 @@ _LAYER_CALL = re.compile(r"Exception encountered when calling (?P<what>.+?)\.?\n
 _LAYER_ARGUMENTS = re.compile(r"\n\s*(Call arguments|Arguments) received by ")
 _QUOTED = "Traceback (most recent call last):"
 _OF_DATASET = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
+
+
+def remove_generated() -> None:
+    """Remove the files of this process to which TensorFlow has converted functions, as it does itself where Python ends as usual."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_GENERATED) and (path := getattr(module, "__file__", None)):
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
 
 def program_error(error: BaseException, chunk: str = "") -> ProgramError:

@@ -37,6 +37,7 @@ ENVIRONMENT = "ELASTICDL_JOB"
 """Environment variable that tells a process of a job the job's folder."""
 
 _TOKEN_BYTES = 32
+_RESERVED_BYTES = 65_536
 _MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough inside one folder
 _SOCKETS_PREFIX = "edl-"
 _OTHER_STATE = "set XDG_STATE_HOME to a directory of yours, where jobs are kept"
@@ -123,6 +124,11 @@ class JobPlace:
     def summary_path(self) -> Path:
         """Return where the summary lies once the job has ended."""
         return self.path / "summary.json"
+
+    @property
+    def reserve_path(self) -> Path:
+        """Return a file that keeps room for the summary while the job runs: the disk may be full when it ends."""
+        return self.path / "reserve"
 
     @property
     def page_path(self) -> Path:
@@ -226,8 +232,9 @@ class JobPlace:
         return Path(self.launcher_address.removeprefix("unix:")).exists()
 
     def close(self) -> None:
-        """Remove what only a running job needs: sockets, token, and where its page is. Logs and summary stay."""
+        """Remove what only a running job needs: sockets, token, room for its summary, and where its page is. Logs and summary stay."""
         (self.path / "token").unlink(missing_ok=True)
+        self.reserve_path.unlink(missing_ok=True)
         self.page_path.unlink(missing_ok=True)
         if self.sockets.name.startswith(_SOCKETS_PREFIX):
             shutil.rmtree(self.sockets, ignore_errors=True)
@@ -248,6 +255,22 @@ def jobs_directory() -> Path:
     )
 
 
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold up this user's other submissions, so that of two jobs one sees the other. Raises BadSetting if there is no room for jobs."""
+    root = jobs_directory()
+    try:
+        make_own(root, _OTHER_STATE)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _no_room(root, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
     """Make the place of a new job. Raises BadSetting if there is no room for it.
 
@@ -265,9 +288,13 @@ def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
             shutil.rmtree(path, ignore_errors=True)
             raise
     except OSError as error:
-        raise BadSetting(
-            f"the job's folder can't be made in {root}: {error.strerror}; set XDG_STATE_HOME to a directory with room"
-        ) from error
+        raise _no_room(root, error) from error
+
+
+def _no_room(root: Path, error: OSError) -> BadSetting:
+    return BadSetting(
+        f"the job's folder can't be made in {root}: {error.strerror}; set XDG_STATE_HOME to a directory with room"
+    )
 
 
 def open_place(path: Path) -> JobPlace:
@@ -364,6 +391,8 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
         place.logs.mkdir(mode=PRIVATE_FOLDER)
         if not spec.checkpoint_dir:
             place.snapshots(spec).mkdir(mode=PRIVATE_FOLDER)
+        with open(place.reserve_path, "xb", opener=private) as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVED_BYTES)
         with open(path / "token", "xb", opener=private) as file:
             file.write(secrets.token_bytes(_TOKEN_BYTES))
         with open(path / "spec.json", "x", encoding="utf-8", opener=private) as settings:

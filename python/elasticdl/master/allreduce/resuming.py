@@ -67,7 +67,7 @@ def resume(
     if schedule.ended(position, step):
         raise BadSetting(
             f"{FLAG}: nothing is left to train: {folder} has {position.epoch} epochs and {step:,} steps, and --num_epochs and --max_step, "
-            "which count from the very beginning, say no more than that"
+            f"which count from the very beginning, say no more than that; `elasticdl export {folder}` writes its model"
         )
     if not schedule.has(position):
         raise BadSetting(

@@ -71,7 +71,8 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
         epoch = order.epoch(position.low)
         raise BadSetting(
             f"{FLAG}: nothing is left to train: {checkpoint.path.parent} has {epoch} epochs and {trained:,} records, and --num_epochs and "
-            "--max_step, which count from the very beginning, say no more than that"
+            "--max_step, which count from the very beginning, say no more than that; "
+            f"`elasticdl export {checkpoint.path.parent}` writes its model"
         )
     return ResumedRecord(
         number=highest,

@@ -104,6 +104,7 @@ class EventHistory:
         self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
         self._servers = {"drained": 0, "lost": 0}
+        self._gone: set[str] = set()
         self.unsaved = 0
         self.waiting: dict[str, str] = {}
         self._redone = 0
@@ -147,7 +148,9 @@ class EventHistory:
                 self.joined.add(event.worker)
             case EventKind.DRAINED | EventKind.LOST | EventKind.EVICTED:
                 counts = self._servers if event.worker.startswith(Role.PS) else self._counts
-                counts["drained" if event.kind == EventKind.DRAINED else "lost"] += 1
+                if event.worker not in self._gone:  # the next master may find out once more what one has told
+                    counts["drained" if event.kind == EventKind.DRAINED else "lost"] += 1
+                self._gone.add(event.worker)
             case EventKind.UNSAVED:
                 self.unsaved += 1
             case EventKind.FINISHED | EventKind.FAILED:

@@ -98,6 +98,7 @@ class FileStatusStore:
         self._events = place.path / "events.jsonl"
         self._curves = place.path / "curves.json"
         self._summary = place.summary_path
+        self._reserve = place.reserve_path
 
     def recall_curves(self) -> str:
         """Read the curves."""
@@ -143,8 +144,9 @@ class FileStatusStore:
         """Do nothing: who wants to see it asks the master."""
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, whole or not at all."""
+        """Write the summary, whole or not at all; the room that was kept for it is free then."""
         try:
+            self._reserve.unlink(missing_ok=True)
             replace_file(self._summary, json.dumps(summary, indent=2) + "\n", PRIVATE)
         except OSError as error:
             _log.error("the summary can't be written: %s", error)

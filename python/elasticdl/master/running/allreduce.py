@@ -249,7 +249,7 @@ class AllReduceStrategy:
             complete=machine.view.position.lanes == 0,
         )
 
-    def drop_snapshots(self, folder: Path | None) -> None:
+    def drop_snapshots(self, folder: Path | None, *, keeps_result: bool) -> None:
         """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
         if self._spec.checkpoint_dir:
             checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))

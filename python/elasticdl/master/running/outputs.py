@@ -37,7 +37,8 @@ class Outputs:
         """What the result is, and a verb, for people."""
         self._place = place
         self._spec = spec
-        self._is_unpublished = False
+        self.is_unpublished = False
+        """The result is whole, and can't be put in its place: it stays where it is."""
         self._owns_audit = False
 
     def begin_audit(self, shards: tuple[Shard, ...], again: bool) -> list[GiveUp]:
@@ -125,7 +126,7 @@ class Outputs:
         try:
             publish(Path(path), output)
         except OSError as error:
-            self._is_unpublished = True
+            self.is_unpublished = True
             return (
                 f"{self.what} at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             )
@@ -147,7 +148,7 @@ class Outputs:
     def clean(self, *, has_begun: bool) -> None:
         """Remove what only a running job needs; `has_begun`: there is something to audit."""
         shutil.rmtree(self._place.path / "data", ignore_errors=True)
-        if self._spec.output and self._spec.output_table is None and not self._is_unpublished:
+        if self._spec.output and self._spec.output_table is None and not self.is_unpublished:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and not has_begun:
             auditmark.remove(Path(self._spec.audit))

@@ -228,7 +228,7 @@ class PsStrategy:
             complete=machine.work.has_used_all_data,
         )
 
-    def drop_snapshots(self, folder: Path | None) -> None:
+    def drop_snapshots(self, folder: Path | None, *, keeps_result: bool) -> None:
         """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
         if self._spec.checkpoint_dir:
             checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))

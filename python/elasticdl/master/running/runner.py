@@ -533,7 +533,8 @@ class Runner(Generic[Machine]):
         self._profiling.end()
         self._server.close()
         self._monitor.close()
-        self._strategy.drop_snapshots(self._job.place.snapshots(self._job.spec))
+        snapshots = self._job.place.snapshots(self._job.spec)
+        self._strategy.drop_snapshots(snapshots, keeps_result=self._outputs.is_unpublished)
         self._outputs.clean(has_begun=self._machine.journal.has_begun)
         return end.exit_code
 

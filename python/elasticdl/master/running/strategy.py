@@ -110,8 +110,11 @@ class RunnerStrategy(Protocol[Machine]):
     def complete_audit(self, machine: Machine, record: FinishedRecord) -> None:
         """Write the end of the audit. Raises OSError."""
 
-    def drop_snapshots(self, folder: Path | None) -> None:
-        """Remove of a job that has ended what only a running one needs; `folder`: where its snapshots lie."""
+    def drop_snapshots(self, folder: Path | None, *, keeps_result: bool) -> None:
+        """Remove of a job that has ended what only a running one needs.
+
+        `folder`: where its snapshots lie; `keeps_result`: what is to be put in its place still lies where it was made.
+        """
 
 
 def in_background(what: Callable[..., object], *arguments: object) -> None:

@@ -152,9 +152,9 @@ class TaskStrategy:
     def complete_audit(self, machine: TaskMaster, record: FinishedRecord) -> None:
         """Do nothing: nothing is trained."""
 
-    def drop_snapshots(self, folder: Path | None) -> None:
+    def drop_snapshots(self, folder: Path | None, *, keeps_result: bool) -> None:
         """Remove what was beside the result, and parts of one that is not whole."""
-        if self._draft is not None:
+        if self._draft is not None and not keeps_result:
             shutil.rmtree(self._draft, ignore_errors=True)
 
 
