@@ -522,6 +522,6 @@ def test_files_of_converted_functions_are_removed(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert tf.autograph.to_graph(doubled)(1.0) == 2.0
-    assert [path.name[:11] for path in tmp_path.iterdir()] == ["__autograph"]
+    assert [path.name[:11] for path in tmp_path.iterdir() if path.is_file()] == ["__autograph"]
     remove_generated()
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -46,11 +46,17 @@ _OF_DATASET = re.compile(r"Error in user-defined function passed to \S+ transfor
 
 
 def remove_generated() -> None:
-    """Remove the files of this process to which TensorFlow has converted functions, as it does itself where Python ends as usual."""
+    """Remove the files of this process to which TensorFlow has converted functions, and their bytecode.
+
+    The first of these TensorFlow removes itself where Python ends as usual.
+    """
     for name, module in list(sys.modules.items()):
-        if name.startswith(_GENERATED) and (path := getattr(module, "__file__", None)):
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
+        if name.startswith(_GENERATED):
+            for path in filter(
+                None, (getattr(module, "__file__", None), getattr(module, "__cached__", None))
+            ):
+                with contextlib.suppress(OSError):
+                    Path(path).unlink()
 
 
 def program_error(error: BaseException, chunk: str = "") -> ProgramError:

@@ -21,9 +21,9 @@ class UserModel:
         feed: turns raw records into what the model takes.
         callbacks: returns callbacks, if defined.
         custom_data_reader: returns a reader, if defined.
-        lr_scheduler: returns a learning-rate scheduler of an optimizer, if defined.
         eval_metrics_fn: returns the metrics of an evaluation, if defined.
         prediction_outputs_processor: class of what gets the predictions, if defined.
+        lr_scheduler: returns a learning-rate scheduler of an optimizer, if defined.
     """
 
     path: Path
@@ -34,6 +34,6 @@ class UserModel:
     feed: Callable[..., Any]
     callbacks: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
-    lr_scheduler: Callable[..., Any] | None = None
     eval_metrics_fn: Callable[[], Any] | None = None
     prediction_outputs_processor: Callable[[], Any] | None = None
+    lr_scheduler: Callable[..., Any] | None = None
