@@ -79,12 +79,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         # The reader of the output has gone; Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _error(f"the output can't be written: {error.strerror}", 1)
     except Exception as error:
+        if (
+            isinstance(error, OSError)
+            and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            and error.filename is None
+        ):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _error(f"the output can't be written: {error.strerror}", 1)
         text = _of_the_cluster(error)
         if text is None:
             raise
