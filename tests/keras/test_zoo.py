@@ -21,6 +21,7 @@ from tests.rows import clicks
 def digits() -> list[bytes]:
     """Scikit-learn's 1,797 digits, enlarged to 28 × 28, as the records of the mnist room."""
     from sklearn import datasets
+
     data = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(data.target))
     return [
@@ -71,6 +72,7 @@ def test_digits(digits: list[bytes], model: str) -> None:
 
 def test_iris() -> None:
     from sklearn import datasets
+
     data = datasets.load_iris()
     rows = [[*map(str, values), str(label)] for values, label in zip(data.data, data.target, strict=True)]
     order = np.random.default_rng(0).permutation(len(rows))
