@@ -170,6 +170,9 @@ impl Shared {
         parked: &mut Vec<Parked>,
         channel: &mut Channel,
     ) -> std::result::Result<bool, Lost> {
+        if parked.is_empty() {
+            return Ok(true);
+        }
         let all = std::mem::take(parked);
         for one in all {
             if channel.unsent() >= UNSENT || !self.node.meets(&one.need, one.roll_back) {
