@@ -33,7 +33,7 @@ demo-ps: setup
 # and networks of this machine belong to each. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
-	(cd rust && exec $(CARGO) test --quiet --package elasticdl-core) > build/core-tests.txt 2>&1 & core=$$!; \
+	(cd rust && exec $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
 	trap "kill $$core 2> /dev/null" EXIT INT TERM; \
 	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); failed=$$?; \
 	$(BIN)/pytest tests/kubernetes || failed=$$?; \

@@ -769,7 +769,7 @@ fn mistakes_show() {
     let missed: Vec<Bug> = bugs
         .into_iter()
         .filter(|bug| {
-            (0..2_000).all(|seed| catch_unwind(AssertUnwindSafe(|| run(seed, *bug))).is_ok())
+            (0..20_000).all(|seed| catch_unwind(AssertUnwindSafe(|| run(seed, *bug))).is_ok())
         })
         .collect();
     std::panic::set_hook(hook);
