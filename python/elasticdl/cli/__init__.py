@@ -76,8 +76,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except ElasticDLError as error:
         return _error(str(error), 1)
     except BrokenPipeError:
-        # The reader of the output has gone; Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # its reader has gone
         return 1
     except Exception as error:
         if (
@@ -85,13 +84,18 @@ def run(argv: Sequence[str] | None = None) -> int:
             and error.errno in (errno.ENOSPC, errno.EDQUOT)
             and error.filename is None
         ):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             return _error(f"the output can't be written: {error.strerror}", 1)
         text = _of_the_cluster(error)
         if text is None:
             raise
         return _error(text, 1)
     return code if isinstance(code, int) else 0
+
+
+def _discard_output() -> None:
+    """Let what is still to be written go nowhere: Python would complain once more when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _of_the_cluster(error: Exception) -> str | None:

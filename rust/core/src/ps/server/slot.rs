@@ -332,12 +332,14 @@ impl Slot {
         steps: u64,
         streams: &mut impl Streams,
     ) -> Result<(), Broken> {
-        let may_change = self.may_change();
+        if !self.may_change() {
+            return Ok(());
+        }
         let followers = self.followers();
         let (Some(entry), Some(data)) = (self.entry, self.data.as_mut()) else {
             return Ok(());
         };
-        if !may_change || data.stamps.roll_back() != roll_back {
+        if data.stamps.roll_back() != roll_back {
             return Ok(());
         }
         // Also a step of which nothing is here: what was pushed may be at a successor of which this server has not heard.
