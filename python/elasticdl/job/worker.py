@@ -38,7 +38,7 @@ from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
 from elasticdl.spec.machine import cores
 from elasticdl.worker.events import Exit
-from elasticdl.worker.process import MemberProcess
+from elasticdl.worker.process import MemberProcess, leave_soon
 
 if TYPE_CHECKING:
     from elasticdl.data.plan.onepass import OnePass
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from elasticdl.worker.tasking.runner import TaskWorker
 
 _log = logging.getLogger(__name__)
-
-_LEAVE_SECONDS = 5.0
-"""How long the main thread may take to end by itself once the member has ended; after that the process goes."""
 
 
 class WorkerProcess(MemberProcess):
@@ -341,12 +338,7 @@ def main() -> int:
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
 
-    def leaving(ended: Exit) -> None:
-        timer = threading.Timer(_LEAVE_SECONDS, os._exit, (ended.code,))
-        timer.daemon = True
-        timer.start()
-
-    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT], leaving)
+    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT], leave_soon)
 
     def await_term() -> None:
         signal.sigwait({signal.SIGTERM})

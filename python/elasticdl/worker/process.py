@@ -65,6 +65,15 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 """How often unanswered messages are repeated; a lost connection repeats them at once."""
+_LEAVE_SECONDS = 5.0
+"""How long the main thread may take to end by itself once the member has ended; after that the process goes."""
+
+
+def leave_soon(ended: Exit) -> None:
+    """End this process if it does not end by itself: it is no longer part of its job."""
+    timer = threading.Timer(_LEAVE_SECONDS, os._exit, (ended.code,))
+    timer.daemon = True
+    timer.start()
 
 
 class MemberProcess:
