@@ -8,6 +8,7 @@ committed, or when another batch has to be computed before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,6 +73,9 @@ class LoopState(Protocol):
     def digest(self) -> str:
         """Return a digest of the state's bits (hexadecimal)."""
 
+    def fingerprint(self, step: int) -> int:
+        """Return a hash, below 2²⁰, of what has to be equal in all processes before this step: all now and then, what is small always."""
+
     def export(self, path: str) -> str:
         """Let the program write its result, if it has said how; return the state's digest. Without a path nothing is written."""
 
@@ -122,5 +126,8 @@ class Session(Protocol):
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""
 
+    def long_operation(self, seconds: float) -> AbstractContextManager[None]:
+        """Let what the program does meanwhile take so long, without being taken for a process that hangs."""
+
     def finish(self) -> None:
-        """Carry out what follows the last step (evaluations of others, the result); called once, when the program ends."""
+        """Carry out what follows the last step (states for others, the result); called once, when the program ends."""

@@ -1,0 +1,103 @@
+"""How a program becomes a worker of a job: who it is, what ends it, and what the job hears of its end.
+
+A job starts the user's program itself, with what it needs to know in the environment. From `join` on the program is a worker as any other:
+SIGTERM asks it to leave after a step, an exception is told to the master, and at the program's end the worker does what is left to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+from types import TracebackType
+
+from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local.parentdeath import watch_parent
+from elasticdl.cluster.local.place import Place, own_place
+from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.control.transport.coredumps import forbid_core_dumps
+from elasticdl.errors import BadInput
+from elasticdl.worker.loop.session import JobSession
+from elasticdl.worker.process import MemberProcess
+
+
+def join() -> JobSession:
+    """Make this process the worker that its job has started; called once, before the program starts processes or threads of its own."""
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # data is loaded by processes that are forked
+    forbid_core_dumps()
+    watch_parent()
+    place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
+    _log_to_stderr(place.spec().log_level.value)
+    # What this process starts is not the worker.
+    process = MemberProcess(place, os.environ.pop(PROCESS_ENVIRONMENT))
+    session = JobSession(process)
+    _on_term(process)
+    _at_end(session)
+    return session
+
+
+def _log_to_stderr(level: str) -> None:
+    """Write what the worker logs to its log, and leave the logging of the program as it is."""
+    log = logging.getLogger("elasticdl")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(level.upper())
+    log.propagate = False
+
+
+def _on_term(process: MemberProcess) -> None:
+    """Let SIGTERM ask for a leave: heard by a thread, as the main one may be inside a long call, and not in processes that are forked."""
+    heard, said = os.pipe()
+    os.set_blocking(said, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(said, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while (byte := os.read(heard, 1)) != bytes((signal.SIGTERM,)):
+            if not byte:
+                return
+        process.drain()
+
+    def forget() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    threading.Thread(target=listen, name="sigterm", daemon=True).start()
+    os.register_at_fork(after_in_child=forget)
+
+
+def _at_end(session: JobSession) -> None:
+    """Tell the job how the program ends; processes that are forked end without."""
+    raised: list[BaseException] = []
+    before = sys.excepthook
+
+    def on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        raised.append(error)
+
+    def at_exit() -> None:
+        if os.getpid() != own:
+            return
+        if session.left is None:
+            if raised:
+                session.fail(raised[0])
+            elif session.begun:
+                session.finish()
+            else:
+                session.fail(
+                    BadInput("the program ended, and trained nothing: it never asked its loader for a batch")
+                )
+        assert session.left is not None
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Threads of libraries must not hold up an end that the master awaits.
+        os._exit(session.left.code)
+
+    own = os.getpid()
+    sys.excepthook = on_exception
+    atexit.register(at_exit)
