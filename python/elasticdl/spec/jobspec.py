@@ -133,7 +133,7 @@ class JobSpec:
 
     # ------------------------------------------------------------------ model
     model_zoo: str = setting(
-        kinds.path("DIR"), ".", group="model", 
+        kinds.path("DIR"), ".", group="model",
         what="Directory in which model files are looked up; of `run` the one in which the program runs, the current one if not given.",
         why="The current directory is where people keep the file that they are writing.",
     )  # fmt: skip
