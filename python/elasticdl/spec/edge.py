@@ -110,7 +110,7 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
             raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
-    for name in REQUIRED[kind]:
+    for name in () if values.get("job_command") else REQUIRED[kind]:
         if values.get(name, "") == "":
             raise BadSetting(f"--{name} is required. {SETTINGS[name].what}")
     if values.get("distribution_strategy") is Strategy.LOCAL:
@@ -340,7 +340,10 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 
 
 def _name_of(spec: JobSpec) -> str:
-    """Return the model's name, with what is done with it unless it is trained."""
+    """Return the model's or the program's name, with what is done with it unless it is trained."""
+    if spec.job_command:
+        program = next((word for word in spec.job_command if word.endswith(".py")), spec.job_command[0])
+        return Path(program).stem.strip("_").replace("_", "-")[:_NAME_LIMIT]
     what = "" if spec.kind is JobKind.TRAIN else f"-{spec.kind}"
     name = spec.model_def.split(".")[-2].strip("_").replace("_", "-")
     return name[: _NAME_LIMIT - len(what)] + what

@@ -136,7 +136,7 @@ class JobSpec:
         why="The current directory is where people keep the file that they are writing.",
     )  # fmt: skip
     model_def: str = setting(
-        kinds.text("MODULE.SYMBOL"), group="model",
+        kinds.text("MODULE.SYMBOL"), "", group="model",
         what="The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py.", why="There is no model to guess.",
     )  # fmt: skip
     framework: str = setting(
@@ -178,6 +178,12 @@ class JobSpec:
         what="Function that returns a custom reader, if defined.", why="The name that model files use.",
     )  # fmt: skip
 
+    job_command: tuple[str, ...] = setting(
+        kinds.words(), (), group="model",
+        what="Program with a custom training loop that each worker runs instead of a model file, split in words like in a shell; none is "
+        "run. `elasticdl run … -- COMMAND` says the same.",
+        why="A model file needs no loop.",
+    )  # fmt: skip
     prediction_outputs_processor: str = setting(
         kinds.text("SYMBOL"), "PredictionOutputsProcessor", group="model",
         what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
@@ -642,7 +648,7 @@ _OF_TRAINING = frozenset(
         "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
         "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
-        "moment_seconds", "checkpoint_best",
+        "moment_seconds", "checkpoint_best", "job_command",
     }
 )  # fmt: skip
 
@@ -739,7 +745,8 @@ def check(spec: JobSpec) -> None:
             f"--prediction_keep: {taken[0]!r} says which record a prediction is of; leave it out"
         )
     module, _, symbol = spec.model_def.rpartition(".")
-    if not module or not all(part.isidentifier() for part in [*module.split("."), symbol]):
+    is_symbol = bool(module) and all(part.isidentifier() for part in [*module.split("."), symbol])
+    if not is_symbol and not spec.job_command:
         raise BadSetting(
             f"--model_def: expected MODULE.SYMBOL, such as mnist.mnist_functional_api.custom_model, received {spec.model_def!r}"
         )

@@ -213,7 +213,7 @@ class Runner(Generic[Machine]):
         for record in past.records:
             if isinstance(record, ShardsRecord):
                 # A master before this one may have died between the record and the file.
-                for refused in self._outputs.begin_audit(record.shards, again=True):
+                for refused in self._outputs.begin_audit(record, again=True):
                     self._handle(refused)
         for reported in past.reported:
             self._take(reported)
@@ -465,8 +465,8 @@ class Runner(Generic[Machine]):
             self._reporter.note("the journal can be written again")
         record, events = append.record, deque[machine_events.Event]()
         match record:
-            case ShardsRecord(shards):
-                events.extend(self._outputs.begin_audit(shards, again=False))
+            case ShardsRecord():
+                events.extend(self._outputs.begin_audit(record, again=False))
             case StoppingRecord():
                 self.direct(replicas.Ending(stopping=True))
                 if not self._machine.journal.has_begun:
