@@ -121,7 +121,7 @@ def test_trees_of_gradients_come_back_as_trees() -> None:
         "b": (np.zeros(3, np.float32), np.zeros((), np.float32)),
     }
     for _ in job.chunks(4, 4, parameters=parameters):
-        mean = job.step({"a": [np.eye(2)], "b": (np.arange(3), 5)})
+        mean = job.step({"b": (np.arange(3), 5), "a": [np.eye(2)]})
         assert mean["a"][0].tolist() == [[1, 0], [0, 1]]
         assert isinstance(mean["b"], tuple)
         assert mean["b"][0].dtype == np.float32

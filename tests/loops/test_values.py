@@ -83,6 +83,17 @@ def test_values_are_put_back_in_place() -> None:
     assert target["mixed"]["layers"][1][0].tolist() == [3.0]
 
 
+def test_the_order_of_names_does_not_count() -> None:
+    first, second = Values(), Values()
+    first["w"], first["t"] = {"a": 1, "b": np.ones(2)}, 5
+    second["t"], second["w"] = 5, {"b": np.ones(2), "a": 1}
+    assert first.digest() == second.digest()
+    second["w"]["a"] = 2
+    assert first.digest() != second.digest()
+    second.load(first.image())
+    assert first.digest() == second.digest()
+
+
 def test_values_that_came_later_are_there_too() -> None:
     source, _ = made(3)
     source["found later"] = [1, 2]

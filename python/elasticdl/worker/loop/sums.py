@@ -22,9 +22,9 @@ WHOLE_EVERY = 100
 
 
 def leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    """Return the arrays of a tree of dictionaries and lists, each with the way to it."""
+    """Return the arrays of a tree of dictionaries and lists, each with the way to it; the order of a dictionary's names does not count."""
     if isinstance(value, Mapping):
-        return [leaf for key, one in value.items() for leaf in leaves(one, f"{name}/{key}")]
+        return [leaf for key in sorted(value, key=str) for leaf in leaves(value[key], f"{name}/{key}")]
     if isinstance(value, list | tuple):
         return [leaf for place, one in enumerate(value) for leaf in leaves(one, f"{name}/{place}")]
     return [(name or "/", value)]
@@ -33,7 +33,7 @@ def leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
 def filled(value: Any, arrays: list[Array]) -> Any:
     """Return a tree of the same structure, with these arrays; they are taken from the list."""
     if isinstance(value, Mapping):
-        return {key: filled(one, arrays) for key, one in value.items()}
+        return {key: filled(value[key], arrays) for key in sorted(value, key=str)}
     if isinstance(value, list | tuple):
         parts = [filled(one, arrays) for one in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -105,11 +105,11 @@ class Values(MutableMapping[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a tree of arrays, numbers and texts."""
+    """Return a tree of arrays, numbers and texts, in which the order of a dictionary's names is one."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if hasattr(value, "state_dict"):
