@@ -369,7 +369,9 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 def _name_of(spec: JobSpec) -> str:
     """Return the model's or the program's name, with what is done with it unless it is trained."""
     if spec.job_command:
-        return Path(name_of(spec.job_command)).stem.strip("_").replace("_", "-")[:_NAME_LIMIT]
+        stem = Path(name_of(spec.job_command)).stem.replace("_", "-")
+        name = "".join(letter if letter in _NAME else "-" for letter in stem)
+        return name.strip("-.")[:_NAME_LIMIT] or "program"
     what = "" if spec.kind is JobKind.TRAIN else f"-{spec.kind}"
     name = spec.model_def.split(".")[-2].strip("_").replace("_", "-")
     return name[: _NAME_LIMIT - len(what)] + what
