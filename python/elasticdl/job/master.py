@@ -43,7 +43,7 @@ from elasticdl.master.reporting.curvekeeping import CurveKeeper
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobKind, JobSpec
-from elasticdl.spec.machine import ask_for_descriptors
+from elasticdl.spec.machine import ask_for_descriptors, threads_per_worker
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
@@ -216,8 +216,6 @@ def _launch(cluster: Cluster, force: replicas.ReplicaSet) -> replicas.ReplicaSet
 
 
 def _facts(spec: JobSpec) -> dict[str, Any]:
-    from elasticdl.job.worker import threads_per_worker
-
     return {"threads_per_worker": threads_per_worker(spec)}
 
 

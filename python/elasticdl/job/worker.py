@@ -35,8 +35,8 @@ from elasticdl.files.predictions import mark_of, parts_of
 from elasticdl.job.datafiles import predictions_draft
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
-from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
-from elasticdl.spec.machine import cores
+from elasticdl.spec.jobspec import PARQUET, JobKind, OnNaN
+from elasticdl.spec.machine import threads_per_worker
 from elasticdl.worker.events import Exit
 from elasticdl.worker.process import MemberProcess, leave_soon
 
@@ -317,16 +317,6 @@ class WorkerProcess(MemberProcess):
             load = TableLoad(table, mark_of(key), patience)
         target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep, load)
         return Predicting(model, reader, plan, target, self._bad_records, processing)
-
-
-def threads_per_worker(spec: JobSpec) -> int:
-    """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits.
-
-    What a trained model gives must not depend on the number of workers either.
-    """
-    if spec.kind is not JobKind.TRAIN:
-        return spec.threads_per_worker or (cores() if spec.on_kubernetes else 1)
-    return spec.threads_per_worker or max(1, cores() // spec.num_workers.maximum)
 
 
 def main() -> int:

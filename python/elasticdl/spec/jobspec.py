@@ -15,6 +15,7 @@ from typing import Any
 
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
+from elasticdl.spec import program
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.databases import OutputTable, table_of
 from elasticdl.spec.grammar import BestMetric, WorkerRange
@@ -132,7 +133,8 @@ class JobSpec:
 
     # ------------------------------------------------------------------ model
     model_zoo: str = setting(
-        kinds.path("DIR"), ".", group="model", what="Directory in which model files are looked up.",
+        kinds.path("DIR"), ".", group="model",
+        what="Directory in which model files are looked up; of `run` the one in which the program runs, the current one if not given.",
         why="The current directory is where people keep the file that they are writing.",
     )  # fmt: skip
     model_def: str = setting(
@@ -678,6 +680,22 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
     }
 
 
+def settings_of_loop() -> dict[str, Setting]:
+    """Return the settings of a job with a custom training loop, besides its command."""
+    return {
+        name: setting
+        for name, setting in settings_of(JobKind.TRAIN).items()
+        if name != "job_command" and name not in program.OWN and setting.group not in program.OWN_GROUPS
+    }
+
+
+def why_not_of_loop(name: str) -> str:
+    """Return why a custom training loop does not have this setting; empty if it has."""
+    setting = SETTINGS.get(name)
+    group = "" if setting is None else setting.group
+    return program.OWN.get(name, "") or program.OWN_GROUPS.get(group, "")
+
+
 def idle_settings(kind: JobKind) -> frozenset[str]:
     """Return the settings that a job of this kind accepts although they change nothing, so that flags of the training can stay."""
     if kind is JobKind.TRAIN:
@@ -761,6 +779,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_loop(spec)
     _check_files(spec)
     _check_weights(spec)
     _check_servers(spec)
@@ -811,6 +830,19 @@ def _check_files(spec: JobSpec) -> None:
             raise BadSetting(
                 f"--{name}: it is a path of this file system, or of a volume of pods; only data is read from URLs; received {given!r}"
             )
+
+
+def _check_loop(spec: JobSpec) -> None:
+    """Check that a job with a custom training loop has no settings but its own. What its program says of its data may be among them."""
+    if not spec.job_command:
+        return
+    for name, declared in SETTINGS.items():
+        if (
+            name not in program.PLANNED
+            and getattr(spec, name) != declared.default
+            and (why := why_not_of_loop(name))
+        ):
+            raise BadSetting(f"--{name}: {why}; leave it out")
 
 
 def _check_weights(spec: JobSpec) -> None:
