@@ -8,6 +8,7 @@ committed, or when another batch has to be computed before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -121,6 +122,9 @@ class Session(Protocol):
 
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""
+
+    def long_operation(self, seconds: float) -> AbstractContextManager[None]:
+        """Let the program's own work take so long, without a step: it is no hang."""
 
     def finish(self) -> None:
         """Carry out what follows the last step (evaluations of others, the result); called once, when the program ends."""
