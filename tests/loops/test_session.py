@@ -49,7 +49,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         one.process.close()
 
 
-def in_background(work: Callable[[], None]) -> threading.Thread:
+def in_background(work: Callable[[], object]) -> threading.Thread:
     """Do something that waits for the master."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

@@ -18,7 +18,8 @@ from elasticdl.torch.device import moved, on_cpu, own_device
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
 from elasticdl.torch.runtime import seed_chunk
-from elasticdl.torch.state import fitting, tensors_of, trees_of
+from elasticdl.torch.state import tensors_of, trees_of
+from elasticdl.torch.trees import fitting
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel

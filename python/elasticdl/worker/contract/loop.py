@@ -129,5 +129,11 @@ class Session(Protocol):
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
         """Let what the program does meanwhile take so long, without being taken for a process that hangs."""
 
-    def finish(self) -> None:
-        """Carry out what follows the last step (states for others, the result); called once, when the program ends."""
+    def finish(self) -> int | None:
+        """Carry out what follows the last step, when the program ends; return the exit code if it has to end at once.
+
+        Raises BadModel, or tells the job, if training has not come to its end.
+        """
+
+    def fail(self, error: BaseException) -> int | None:
+        """Take what the program has raised; return the exit code if it has to end at once."""

@@ -18,7 +18,7 @@ from typing import NoReturn
 from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import FoundShards
 from elasticdl.data.plan.loopplan import LoopPlan
-from elasticdl.errors import BadSetting, Cancelled
+from elasticdl.errors import BadModel, BadSetting, Cancelled
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.runner import AllReduceWorker, Chunk, Item
 from elasticdl.worker.allreduce.snapshots import Saving
@@ -35,6 +35,7 @@ from elasticdl.worker.events import (
     StopRequested,
 )
 from elasticdl.worker.loop.adapter import LoopAdapter, adapter_of
+from elasticdl.worker.loop.ending import LEFT_EARLY
 from elasticdl.worker.loop.patience import Patience
 from elasticdl.worker.process import MemberProcess, leave_soon
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
@@ -89,16 +90,6 @@ class JobSession:
     def is_writer(self) -> bool:
         """Tell whether this process writes files and tells people: one does."""
         return self._adapter is not None and self._adapter.writes
-
-    @property
-    def begun(self) -> bool:
-        """Tell whether there is something that is trained."""
-        return self._worker is not None
-
-    @property
-    def left(self) -> Exit | None:
-        """Return how this process has left its job, None if it has not."""
-        return self._left
 
     def begin(self, plan: LoopPlan, state: LoopState, source: LoopSource) -> None:
         """Say what is trained, on what, and take part. Raises BadInput for unusable data, or if the job has another plan."""
@@ -199,10 +190,14 @@ class JobSession:
         """Let what the program does meanwhile take so long without being taken for a worker that hangs."""
         return self._patience.during(seconds)
 
-    def finish(self) -> None:
-        """Carry out what follows the last step, until the master says that the job has ended; it is told if training is not over."""
-        worker = self._running()
+    def finish(self) -> int:
+        """Carry out what follows the last step, until the job has ended; it is told if training is not over. Return the exit code."""
         self._patience.end()
+        if self._worker is None:
+            return self.fail(
+                BadModel("the program ended, and trained nothing: its loop never asked for a batch")
+            )
+        worker = self._worker
         if not self._trained and self._left is None:
             worker.feed(_left_early(self._steps, worker.describe_chunk()))
         while self._left is None:
@@ -214,18 +209,20 @@ class JobSession:
                     worker.work(item)
                 except PROGRAM_ERRORS as error:
                     worker.feed(program_error(error))
+        return self._left.code
 
-    def fail(self, error: BaseException) -> None:
-        """Tell the job that the program has failed, and wait until it knows."""
+    def fail(self, error: BaseException) -> int:
+        """Tell the job that the program has failed, and wait until it knows; return the exit code."""
         self._patience.end()
-        if self._worker is None:
+        if self._worker is None and self._left is None:
             self._end(self._process.report(program_error(error)))
-            return
-        self._worker.feed(program_error(error, self._worker.describe_chunk()))
+        elif self._worker is not None and self._left is None:
+            self._worker.feed(program_error(error, self._worker.describe_chunk()))
         while self._left is None:  # what is not the end of this process is no longer done
             item = self._take()
             if isinstance(item.instruction, Exit):
                 self._end(item.instruction)
+        return self._left.code
 
     # ------------------------------------------------------------------ pieces
 
@@ -278,8 +275,5 @@ class JobSession:
 
 
 def _left_early(steps: int, chunk: str) -> ProgramError:
-    text = (
-        f"the program ended after {steps:,} steps, before its data did: every worker runs its loop to the end; to end training early, call "
-        "job.stop(reason) and go on until the loader ends"
-    )
+    text = LEFT_EARLY.format(steps=steps)
     return ProgramError("program", "left its loop", chunk, text)

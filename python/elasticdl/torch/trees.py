@@ -1,0 +1,154 @@
+"""Trees of tensors as images of a state: their description, their bytes and their digest, on whatever device they are.
+
+`bfloat16`, which NumPy does not have, travels as the 16-bit numbers of its bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.errors import TransferFailed
+from elasticdl.worker import tree
+
+Array = npt.NDArray[Any]
+UNLIKE = "the state does not fit this model and its optimizer"
+"""How messages about states begin."""
+
+
+class TensorTrees:
+    """Copies named trees out. What they are made of may grow, so their structure is looked at each time."""
+
+    def __init__(self, kept: Callable[[], Mapping[str, Any]]) -> None:
+        """`kept`: called for the trees; functions in them are left out."""
+        self._kept = kept
+
+    def found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """Return the description of the trees, and their tensors themselves in that order. Raises TypeError for what can't be described."""
+        tensors: list[torch.Tensor] = []
+
+        def plain(one: Any) -> Any:
+            if isinstance(one, torch.Tensor | np.ndarray):
+                tensors.append(torch.as_tensor(one))
+                return np.broadcast_to(
+                    np.zeros((), _dtype(tensors[-1])), one.shape
+                )  # without memory: nothing is copied yet
+            return None if callable(one) else one
+
+        return {name: tree.describe(mapped(one, plain), []) for name, one in self._kept().items()}, tensors
+
+    def describe(self) -> tuple[dict[str, Any], int]:
+        """Return the description of an image, and the bytes of its body."""
+        described, tensors = self.found()
+        return {"arrays": described}, sum(one.nbytes for one in tensors)
+
+    def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of an image's body."""
+        body, start = np.empty(end - first, np.uint8), 0
+        for one in self.found()[1]:
+            stop = start + one.nbytes
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                body[low - first : high - first] = _bytes(one, low - start, high - start)
+            start = stop
+        return body
+
+    def image(self) -> StateImage:
+        """Copy the trees."""
+        meta, size = self.describe()
+        return StateImage(meta, self.part(0, size))
+
+    def digest(self) -> str:
+        """Return the BLAKE2b digest of the image's body, without making one."""
+        digest = hashlib.blake2b(digest_size=16)
+        for one in self.found()[1]:
+            digest.update(_bytes(one, 0, one.nbytes).data)
+        return digest.hexdigest()
+
+
+def trees_in(image: StateImage, names: Sequence[str], what: str) -> dict[str, Any]:
+    """Return the trees of an image, with arrays; it has these and no others. Raises TransferFailed for anything else: it is no `what`."""
+    described = image.meta.get("arrays")
+    if not isinstance(described, Mapping) or described.keys() != set(names):
+        raise TransferFailed(f"the state is not one of {what}")
+    nodes = [described[name] for name in names]
+    arrays = iter(tree.split(image.body, [one for node in nodes for one in tree.sizes(node)]))
+    return {name: tree.build(node, arrays) for name, node in zip(names, nodes, strict=True)}
+
+
+def fitting(found: Any, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return arrays as tensors of these types. Raises TransferFailed if names, types or shapes are others."""
+    theirs = (
+        {name: (str(value.dtype), value.shape) for name, value in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
+    mine = {name: (str(_dtype(one)), tuple(one.shape)) for name, one in wanted.items()}
+    for name in (*mine, *theirs):
+        if mine.get(name) != theirs.get(name):
+            raise TransferFailed(
+                f"{UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}"
+            )
+    return {name: _tensor(value).view(wanted[name].dtype) for name, value in found.items()}
+
+
+def _shown(described: tuple[str, tuple[int, ...]] | None) -> str:
+    return "nothing" if described is None else f"{described[0]} {list(described[1])}"
+
+
+@functools.cache
+def _dtype_of(kind: torch.dtype) -> np.dtype[Any]:
+    found: np.dtype[Any] = torch.empty(0, dtype=torch.int16 if kind == torch.bfloat16 else kind).numpy().dtype
+    return found
+
+
+def _dtype(tensor: torch.Tensor) -> np.dtype[Any]:
+    """Return the type of a tensor's bits."""
+    return _dtype_of(tensor.dtype)
+
+
+def _bytes(tensor: torch.Tensor, first: int, end: int) -> npt.NDArray[np.uint8]:
+    """Return these bytes of a tensor; of one on another device no more is copied."""
+    tensor = tensor.detach().contiguous().reshape(-1)
+    found: npt.NDArray[np.uint8] = tensor.view(torch.uint8)[first:end].cpu().numpy()
+    return found
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+def with_tensors(kept: Any) -> Any:
+    """Return a tree with tensors for its arrays."""
+    return mapped(kept, lambda one: _tensor(one) if isinstance(one, np.ndarray) else one)
+
+
+def mapped(kept: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a tree with other leaves."""
+    if isinstance(kept, Mapping):
+        return {key: mapped(value, change) for key, value in kept.items()}
+    if isinstance(kept, list | tuple):
+        return (
+            type(kept)(mapped(value, change) for value in kept)
+            if type(kept) in (list, tuple)
+            else tuple(kept)
+        )
+    return change(kept)
+
+
+def like(mine: Any, theirs: Any) -> Any:
+    """Return a tree with what `mine` has for functions, and its kinds of dictionaries."""
+    if isinstance(theirs, dict) and isinstance(mine, Mapping):
+        merged = {key: like(mine.get(key), value) for key, value in theirs.items()}
+        return Counter(merged) if isinstance(mine, Counter) else merged
+    if isinstance(theirs, list | tuple) and isinstance(mine, list | tuple) and len(mine) == len(theirs):
+        return type(theirs)(like(a, b) for a, b in zip(mine, theirs, strict=True))
+    return mine if callable(mine) else theirs
