@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -142,7 +143,7 @@ class Job:
             self.finish()
         except BaseException:
             # Python ends with 0 whatever is raised here: it is reported as what ends a program is, and the code says it.
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)
@@ -168,7 +169,7 @@ def begin(session: Session, seed: int) -> Job:
     global _current
     if _current is not None and not _current._finished:
         raise BadSetting("edl.init: it was called before; call it once")
-    program = os.path.basename(sys.argv[0]) or "the program"
+    program = Path(sys.argv[0]).name or "the program"
     _current = job = Job(Passes(session, seed, program))
     seed_chunk(seed, 0, 0)
     atexit.register(job._at_exit)

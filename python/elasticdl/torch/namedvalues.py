@@ -1,4 +1,4 @@
-"""`job.state`: what a program wants to keep with the model, by name: trees of tensors, arrays and numbers, or objects with a `state_dict`."""
+"""`job.state`: what a program keeps with the model, by name: trees of tensors, arrays and numbers, or objects with a `state_dict`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.torch.trees import UNLIKE, fitting
 from elasticdl.torch.state import tensors_of
+from elasticdl.torch.trees import UNLIKE, fitting
 
 
 class NamedValues(MutableMapping[str, Any]):
@@ -63,17 +63,17 @@ class NamedValues(MutableMapping[str, Any]):
         return {name: _state_of(value) for name, value in self._values.items()}
 
     def load(self, found: Any) -> None:
-        """Replace all values. Raises TransferFailed, with nothing replaced, if the names are others or an object does not take its state."""
+        """Replace all values. Raises TransferFailed, with nothing replaced, if names are others or an object does not take its state."""
         if not isinstance(found, dict) or found.keys() != self._values.keys():
             theirs = ", ".join(map(repr, found)) if isinstance(found, dict) else ""
             raise TransferFailed(
-                f"{UNLIKE}: job.state has {', '.join(map(repr, self._values)) or 'no names'}, and there it had {theirs or 'none'}"
+                f"{UNLIKE}: job.state has the names {', '.join(map(repr, self._values)) or '(none)'}, and there it had "
+                f"{theirs or '(none)'}"
             )
         objects = [name for name, value in self._values.items() if _has_state(value)]
         for name in objects:
             if isinstance(self._values[name], torch.nn.Module):
-                fitting({key: _array(one) for key, one in found[name].items()} if isinstance(found[name], dict) else None,
-                        tensors_of(self._values[name]))  # fmt: skip
+                fitting(found[name], tensors_of(self._values[name]))
         before = {name: _copied(_state_of(self._values[name])) for name in objects}
         try:
             for name in objects:
@@ -102,13 +102,9 @@ def _give(value: Any, state: Any) -> None:
     if isinstance(value, torch.nn.Module):
         with torch.no_grad():
             for name, one in tensors_of(value).items():
-                one.copy_(state[name].view(one.dtype))
+                one.copy_(state[name])
     else:
         value.load_state_dict(state)
-
-
-def _array(one: Any) -> Any:
-    return one.numpy() if isinstance(one, torch.Tensor) else one
 
 
 def _copied(state: Any) -> Any:
@@ -138,10 +134,10 @@ def _filled(mine: Any, theirs: Any) -> Any:
     if isinstance(theirs, torch.Tensor):
         if isinstance(mine, torch.Tensor) and mine.shape == theirs.shape:
             with torch.no_grad():
-                mine.copy_(theirs.view(mine.dtype) if mine.dtype == torch.bfloat16 else theirs)
+                mine.copy_(theirs)
             return mine
         if isinstance(mine, np.ndarray):
-            array = theirs.numpy()
+            array: np.ndarray[Any, Any] = theirs.numpy()
             if mine.shape != array.shape or mine.dtype != array.dtype:
                 return array
             mine[...] = array

@@ -1,7 +1,7 @@
 """A custom training loop in this process alone: the order, the seeds and the steps of a job with one worker.
 
-There is no master, no other thread and no connection, so that `python train.py` is an ordinary program, and what it computes can be compared
-with what a job does.
+There is no master, no other thread and no connection, so that `python train.py` is an ordinary program, and what it computes can be
+compared with what a job does.
 """
 
 from __future__ import annotations
