@@ -73,7 +73,8 @@ def _check(
         for one in given or (None,):
             if not isinstance(one, kind):
                 raise passes.wrong(
-                    f"edl.elastic: wanted a {kind.__module__.split('.')[1]}.{kind.__name__}, or a list of them; got a {type(one).__name__}"
+                    f"edl.elastic: expected a torch.{'nn' if kind is torch.nn.Module else 'optim'}.{kind.__name__}, or a list of them; "
+                    f"got a {type(one).__name__}"
                 )
     for model in models:
         refuse_grouped(model, passes.program)

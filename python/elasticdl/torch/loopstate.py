@@ -22,7 +22,7 @@ from elasticdl.torch.building import parameters_of
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.state import check_optimizer, tensors_of
-from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in, with_tensors
+from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in
 
 WHOLE_EVERY = 100
 """Steps between two comparisons of all bits."""
@@ -228,7 +228,7 @@ class TorchLoopState:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit."""
         trees, trained = trees_in(image, _NAMES, "a custom training loop of PyTorch"), self._trained
         values = fitting(trees["model"], self._tensors)
-        optimizers, schedulers = (with_tensors(trees[name]) for name in ("optimizers", "schedulers"))
+        optimizers, schedulers = (trees[name] for name in ("optimizers", "schedulers"))
         _check_counts(optimizers, trained.optimizers, "optimizers")
         for optimizer, theirs in zip(trained.optimizers, optimizers, strict=True):
             check_optimizer(optimizer, theirs)
@@ -243,7 +243,7 @@ class TorchLoopState:
         ):  # fmt: skip
             if _keys(one) != _keys(other):
                 raise TransferFailed(f"{UNLIKE}: {name} has other names")
-        self._values.load(with_tensors(trees["values"]))  # all or nothing, like what follows
+        self._values.load(trees["values"])  # all or nothing, like what follows
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)

@@ -68,6 +68,7 @@ class Passes:
         self._weight: float | None = None
         self._loss: Any = None
         self._spare: Any = None
+        self._batch = LoopBatch(0, 0, 0, 0, None)
 
     def use(self, plan: LoopPlan, source: BatchSource) -> None:
         """Take what data is trained on. Raises BadModel for a second one."""
@@ -159,9 +160,9 @@ class Passes:
                 )
             if self._stepped and self._changes.since_mark:
                 raise self.wrong(
-                    "a backward pass between the steps of two optimizers: the first one has changed nothing yet, since all of them step "
-                    "when the batch ends. Compute all gradients first; or edl.elastic(alternate=True), and one optimizer for each batch, "
-                    "chosen by job.step"
+                    "a backward pass between the steps of two optimizers: the first one has not changed anything yet, since all of them "
+                    "step when the batch ends. Compute all gradients first; or edl.elastic(alternate=True), and one optimizer for each "
+                    "batch, chosen by job.step"
                 )
             self._stepped.append(optimizer)
             self._changes.mark()

@@ -15,7 +15,7 @@ import torch
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.torch.building import Schedule, plain
-from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in, with_tensors
+from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in
 
 _NAMES = ("model", "optimizer", "schedule")
 
@@ -59,7 +59,7 @@ class TorchState:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit."""
         trees = trees_of(image)
         values = fitting(trees["model"], self._tensors)
-        optimizer = with_tensors(trees["optimizer"])
+        optimizer = trees["optimizer"]
         check_optimizer(self._optimizer, optimizer)
         if (trees["schedule"] is None) is not (self._schedule is None):
             raise TransferFailed(
@@ -71,7 +71,7 @@ class TorchState:
         self._optimizer.load_state_dict(optimizer)
         if self._schedule is not None:
             scheduler = self._schedule.scheduler
-            scheduler.load_state_dict(like(scheduler.state_dict(), with_tensors(trees["schedule"])))
+            scheduler.load_state_dict(like(scheduler.state_dict(), trees["schedule"]))
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of the image's body, without making one."""
