@@ -50,7 +50,7 @@ def grouped() -> Any:
         (lambda: edl.elastic(model := torch.nn.LazyLinear(3), torch.optim.SGD(model.parameters())), "parameters without a shape"),
         (lambda: edl.elastic(3, sgd(network())), "expected a torch.nn.Module, or a list of them; got a int"),
         (lambda: edl.elastic(network(), None), "expected a torch.optim.Optimizer, or a list of them; got a NoneType"),
-        (lambda: edl.elastic(model := network(), sgd(model), averaged=["x"]), "the model has no buffer 'x'; it has layers.1.num_batches_tr"),
+        (lambda: edl.elastic(model := network(), sgd(model), averaged=["x"]), "the model has no buffer 'x'; it has layers.1.num"),
         (lambda: edl.elastic(model := network(), scheduled(sgd(model))), "the optimizer has a learning-rate scheduler; give it, too"),
         (lambda: edl.elastic(model := network(), sgd(model), scheduler=3), "a int is not a scheduler of an optimizer that is given"),
         (lambda: [edl.elastic(model := network(), sgd(model)) for _ in range(2)], "edl.elastic() is called twice"),
@@ -246,6 +246,9 @@ def test_calls_that_come_too_early_or_too_late() -> None:
         with refused("training begins, and edl.elastic(model, optimizer) was not called"):
             next(iter(loader))
         model, optimizer = edl.elastic(model, sgd(model))
+        scheduled(optimizer)
+        with refused("the optimizer has a learning-rate scheduler; give it, too"):
+            next(iter(loader))
         with refused("optimizer.step() is called where there is no batch"):
             optimizer.step()
         with refused("job.skip() is called where there is no batch"):
