@@ -1,8 +1,8 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
 What people who write Python use: `train`, `evaluate`, `predict`, which run a job or return a `Job`, `job`, which finds one again, `Mode`
-(for `feed`) and the errors in `elasticdl.errors`. Importing the package imports nothing else, because every process of a job does it on the
-way to its first step.
+(for `feed`), `init`, with which a program that has a training loop of its own takes part in a job, and the errors in `elasticdl.errors`.
+Importing the package imports nothing else, because every process of a job does it on the way to its first step.
 """
 
 from __future__ import annotations
@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from elasticdl.job.handle import find as job
     from elasticdl.job.submit import evaluate, predict, train
     from elasticdl.spec.jobspec import Mode
+    from elasticdl.worker.loop.plain import init
 
-__all__ = ["History", "Job", "JobStatus", "Mode", "WorkerStatus", "evaluate", "job", "predict", "train"]
+__all__ = [
+    "History",
+    "Job",
+    "JobStatus",
+    "Mode",
+    "WorkerStatus",
+    "evaluate",
+    "init",
+    "job",
+    "predict",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -43,6 +55,10 @@ def __getattr__(name: str) -> Any:
             from elasticdl.spec.jobspec import Mode
 
             return Mode
+        case "init":
+            from elasticdl.worker.loop.plain import init
+
+            return init
         case "__version__":
             from importlib.metadata import version
 

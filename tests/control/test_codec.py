@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol import codec
-from elasticdl.control.protocol.messages import Data, MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.messages import Data, FoundShards, MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import Peer, StateId, View, ViewId
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -57,6 +58,16 @@ def test_all_of_a_shard_survives() -> None:
     received = codec.decode_master(wire.ToMember.FromString(sent))
     assert isinstance(received, Data)
     assert astuple(received.shards[0]) == astuple(shard)
+
+
+def test_the_plan_of_a_loop_survives_both_ways() -> None:
+    plan = LoopPlan(1000, 64, 0, shuffle=True, global_batch_size=128, max_step=7, seed=3)
+    for message in (FoundShards(plan.shards(), (), plan), FoundShards(plan.shards())):
+        sent = codec.encode_member(message).SerializeToString()
+        assert codec.decode_member(wire.FromMember.FromString(sent)) == message
+    for data in (Data(plan.shards(), (), plan), Data(plan.shards())):
+        sent = codec.encode_master(data).SerializeToString()
+        assert codec.decode_master(wire.ToMember.FromString(sent)) == data
 
 
 def a_view() -> View:

@@ -126,9 +126,12 @@ def starting(folder: Path) -> Iterator[Start]:
         environment: dict[str, str] | None = None,
         within: Sequence[str] = (),
         command: str = "train",
+        words: Sequence[str] = (),
         **settings: object,
     ) -> Job:
-        settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
+        has_zoo = command != "run" and "job_command" not in settings
+        zoo = {"model_zoo": ROOT / "model_zoo"} if has_zoo else {}
+        settings = {**zoo, "job_name": "test", **settings}
         summary = folder / f"summary-{len(jobs)}.json"
         line = [
             *within,
@@ -136,6 +139,7 @@ def starting(folder: Path) -> Iterator[Start]:
             command,
             f"--summary={summary}",
             *(f"--{name}={value}" for name, value in settings.items()),
+            *words,
         ]
         process = subprocess.Popen(
             line,

@@ -125,9 +125,9 @@ class Counted:
 class Process(worker.WorkerProcess):
     def _prepare(self) -> Any:
         readers = self._open_readers(
-            Counted if "custom_data_reader" in (Path(self._spec.model_zoo) / "m.py").read_text() else None
+            Counted if "custom_data_reader" in (Path(self.spec.model_zoo) / "m.py").read_text() else None
         )
-        return self._build(Integers(), readers, self._schedule(), "json", self._place)  # type: ignore[arg-type]
+        return self._build(Integers(), readers, self._schedule(), "json", self.place)  # type: ignore[arg-type]
 
 
 worker.WorkerProcess = Process  # type: ignore[misc]

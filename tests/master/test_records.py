@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.master.core.done import Done, TaskNumber
@@ -67,9 +68,10 @@ def view(number: int, *names: str) -> View:
 
 SHARD = st.builds(Shard, st.text(), NUMBERS, NUMBERS, NUMBERS.map(lambda number: number + 1), st.text())
 SHARDS = st.lists(SHARD, max_size=3).map(tuple)
+PLANS = st.builds(LoopPlan, NUMBERS, st.just(8), NUMBERS, st.booleans(), NUMBERS, NUMBERS, NUMBERS)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
-    st.builds(ShardsRecord, SHARDS, SHARDS),
+    st.builds(ShardsRecord, SHARDS, SHARDS, st.none() | PLANS),
     st.builds(
         EvaluatedRecord,
         STATES,

@@ -50,7 +50,7 @@ def grouped() -> Any:
         (lambda: edl.elastic(model := torch.nn.LazyLinear(3), torch.optim.SGD(model.parameters())), "parameters without a shape"),
         (lambda: edl.elastic(3, sgd(network())), "expected a torch.nn.Module, or a list of them; got a int"),
         (lambda: edl.elastic(network(), None), "expected a torch.optim.Optimizer, or a list of them; got a NoneType"),
-        (lambda: edl.elastic(model := network(), sgd(model), averaged=["x"]), "the model has no buffer 'x'; it has layers.1.num"),
+        (lambda: edl.elastic(model := network(), sgd(model), averaged=["x"]), "the model has no buffer 'x'; it has layers.1.num_batch"),
         (lambda: edl.elastic(model := network(), scheduled(sgd(model))), "the optimizer has a learning-rate scheduler; give it, too"),
         (lambda: edl.elastic(model := network(), sgd(model), scheduler=3), "a int is not a scheduler of an optimizer that is given"),
         (lambda: [edl.elastic(model := network(), sgd(model)) for _ in range(2)], "edl.elastic() is called twice"),
@@ -269,7 +269,7 @@ def test_loops_that_are_left_or_repeated() -> None:
                 for batch in loader:
                     trained(batch)
                     break
-        with refused("the program ends after step 1, and the loop over the loader has not come to its end"):
+        with refused("the program ended after step 1, before its data did"):
             made.finish()
     with job():
         loader, model = loader_of(num_epochs=2), torch.nn.Linear(4, 3)
@@ -322,7 +322,7 @@ for x in loader:
     ("more", "environment", "code", "said", "writes"),
     [
         ("pass", {}, 0, "", True),
-        ("break", {}, 1, "the program ends after step 1, and the loop over the loader has not come to its end", False),
+        ("break", {}, 1, "the program ended after step 1, before its data did", False),
         ("raise ValueError('mine')", {}, 1, "ValueError: mine", False),
         ("pass", {"RANK": "0", "WORLD_SIZE": "2"}, 1, "the environment has RANK=0 and WORLD_SIZE=2, as torchrun sets it", False),
     ],

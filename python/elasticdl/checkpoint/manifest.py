@@ -251,6 +251,7 @@ def dealing_to_json(dealing: Dealing) -> dict[str, Any]:
         "minibatch_size": dealing.minibatch_size,
         "minibatches_per_task": -(-dealing.records_per_task // dealing.minibatch_size),
         "grads_to_wait": dealing.grads_to_wait,
+        **({"by_record": True} if dealing.by_record else {}),
     }
 
 
@@ -267,6 +268,7 @@ def read_dealing(data: Mapping[str, Any]) -> Dealing:
         records_per_task=integer(reading.field(data, "records_per_task"), 1),
         minibatch_size=integer(reading.field(data, "minibatch_size"), 1),
         grads_to_wait=integer(data.get("grads_to_wait", 0)),
+        by_record=reading.flag(data.get("by_record", False)),
     )
 
 

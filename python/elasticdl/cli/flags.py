@@ -5,7 +5,7 @@ Whatever a flag's value is, it is read by `elasticdl.spec.edge`, not here: job f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,10 +24,25 @@ JOB_FILE = click.Option(
 class SettingsCommand(click.Command):
     """A command whose flags are the settings of a job of some kind, listed under the headings of their groups."""
 
-    def __init__(self, kind: JobKind, name: str, params: Sequence[click.Parameter] = (), **more: Any) -> None:
-        """`params`: flags that are no settings."""
-        super().__init__(name, params=[*_setting_flags(kind), JOB_FILE, *params], **more)
-        self._settings = settings_of(kind)
+    def __init__(
+        self,
+        kind: JobKind,
+        name: str,
+        params: Sequence[click.Parameter] = (),
+        settings: Mapping[str, Setting] | None = None,
+        **more: Any,
+    ) -> None:
+        """Make one.
+
+        Args:
+            kind: of its jobs.
+            name: of the command.
+            params: flags that are no settings.
+            settings: fewer than a job of this kind has; the others are hidden, and refused when they are read.
+            more: what click takes.
+        """
+        self._settings = settings_of(kind) if settings is None else settings
+        super().__init__(name, params=[*_setting_flags(kind, self._settings), JOB_FILE, *params], **more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags."""
@@ -63,12 +78,15 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _setting_flags(kind: JobKind) -> list[click.Parameter]:
+def _setting_flags(kind: JobKind, settings: Mapping[str, Setting]) -> list[click.Parameter]:
     """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
-    known: list[click.Parameter] = [_flag(kind, setting) for setting in settings_of(kind).values()]
+    known: list[click.Parameter] = [_flag(kind, setting) for setting in settings.values()]
+    others = (name for name in settings_of(kind) if name not in settings)
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in dict.fromkeys((*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind))))
+        for name in dict.fromkeys(
+            (*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind)), *others)
+        )
     ]
     return known + hidden
 
@@ -79,6 +97,18 @@ def spec_from(job_file: str | None, values: dict[str, str | None], kind: JobKind
     given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
     spec = edge.build(given, kind)
     for note in edge.notes(given, kind):
+        click.echo(f"note: {note}", err=True)
+    return spec
+
+
+def spec_of_program(job_file: str | None, values: dict[str, str | None], command: tuple[str, ...]) -> JobSpec:
+    """Return the settings of a job with a custom training loop; the job file may have its command. Raises BadSetting."""
+    given = edge.from_file(job_file) if job_file else {}
+    if command or "job_command" not in given:
+        given["job_command"] = edge.Given(command, "COMMAND")
+    given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
+    spec = edge.build(given)
+    for note in edge.notes(given):
         click.echo(f"note: {note}", err=True)
     return spec
 

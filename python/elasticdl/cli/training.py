@@ -1,4 +1,4 @@
-"""`train`, `evaluate`, `predict`: hand a job over, wait for it or not, and end with its exit code."""
+"""`train`, `run`, `evaluate`, `predict`: hand a job over, wait for it or not, and end with its exit code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.cli.flags import SettingsCommand, spec_from
-from elasticdl.spec.jobspec import JobKind
+from elasticdl.cli.flags import SettingsCommand, spec_from, spec_of_program
+from elasticdl.spec.jobspec import JobKind, settings_of_loop
 
 if TYPE_CHECKING:
     from elasticdl.spec.jobspec import JobSpec
@@ -25,6 +25,14 @@ def _evaluate(job_file: str | None, dry_run: bool, form: str | None, **values: s
 
 def _predict(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:
     return _start(spec_from(job_file, values, JobKind.PREDICT), dry_run, form)
+
+
+def _run(
+    job_file: str | None, dry_run: bool, form: str | None, command: tuple[str, ...], **values: str | None
+) -> int:
+    if values.get("job_command") is not None:
+        raise click.UsageError("--job_command is a flag of `train`; write the command at the end, after `--`")
+    return _start(spec_of_program(job_file, values, command), dry_run, form)
 
 
 def _start(spec: JobSpec, dry_run: bool, form: str | None) -> int:
@@ -114,6 +122,34 @@ train = SettingsCommand(
       elasticdl train -f job.yaml --num_epochs=3 --output=model.keras
       elasticdl train -f job.yaml --num_workers=2:4 --audit=audit --detach
       elasticdl train -f job.yaml --image_name=IMAGE --dry_run -o yaml
+    """,
+)
+
+run = SettingsCommand(
+    JobKind.TRAIN,
+    "run",
+    callback=_run,
+    params=(
+        *_DRY_RUN,
+        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+    ),
+    settings=settings_of_loop(),
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a program with a custom training loop.",
+    help="""Run a program with a custom training loop in every worker, and wait for it.
+
+    The program calls elasticdl.init(), and says itself what it trains on: its data, batches, epochs and seed are no flags
+    here. It runs where this command was called, in --model_zoo if that is given, on Kubernetes in a copy of it; `python`
+    is the one in PATH. What follows -- is the command, of which each word is passed on as it is. The exit code is the job's:
+    0 done, 1 failed, 2 bad input, 130 interrupted. Ctrl-C ends the job at the next step, as with `train`.
+
+    \b
+    Examples:
+      elasticdl run --num_workers=3 -- python train.py --lr 0.1
+      elasticdl run --num_workers=2:4 --output=model.npz --audit=audit -- python train.py
+      elasticdl run --model_zoo=src --image_name=IMAGE --checkpoint_dir=/data/c \\
+          --volume=claim_name=data,mount_path=/data --num_workers=8 -- python train.py --data /data/train
+      elasticdl train --job_command="python train.py --lr 0.1" --num_workers=3
     """,
 )
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local.place import JobPlace, open_place
-from elasticdl.cluster.local.processes import Launcher
+from elasticdl.cluster.local.processes import Launcher, Program
 from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
 from elasticdl.control.protocol.status import INTERRUPT, EventKind
 from elasticdl.control.transport.coredumps import forbid_core_dumps
@@ -31,6 +31,8 @@ from elasticdl.files.drafts import replace_file
 from elasticdl.files.permissions import PRIVATE
 from elasticdl.job.display import Display, PlainDisplay
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.machine import threads_per_worker
+from elasticdl.spec.program import directory
 
 STATUS_OF_CODE = {0: "finished", 1: "failed", 2: "failed", 130: "interrupted"}
 
@@ -84,7 +86,7 @@ def supervise(
     # A framework's import takes longer than anything the master does before it asks for the same workers.
     first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
     first += [ProcessName(Role.PS, index, 1) for index in range(spec.num_ps_pods)]
-    launcher = Launcher(place, argv, watch.notice, first)
+    launcher = Launcher(place, argv, watch.notice, first, _program(spec))
     try:
         with interrupts(launcher, place, watch):
             launcher.start()
@@ -108,6 +110,14 @@ def supervise(
     if place.summary() is None and watch.failure:  # its disk is full
         end = replace(end, reason=watch.failure)
     return Outcome(end.code, sum_up(place, spec, end, first_step), place)
+
+
+def _program(spec: JobSpec) -> Program | None:
+    """Return the program of a custom training loop; None if the job has a model file."""
+    if not spec.job_command:
+        return None
+    environment = {"OMP_NUM_THREADS": str(threads_per_worker(spec))}
+    return Program(spec.job_command, str(directory(spec)), environment)
 
 
 def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | None) -> dict[str, Any]:

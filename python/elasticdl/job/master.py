@@ -43,7 +43,7 @@ from elasticdl.master.reporting.curvekeeping import CurveKeeper
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobKind, JobSpec
-from elasticdl.spec.machine import ask_for_descriptors
+from elasticdl.spec.machine import ask_for_descriptors, threads_per_worker
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def open_data(
     progress: Callable[[int, int], None],
     note: Callable[[str, bool], None],
 ) -> DataFound | None:
-    """Index the data and say what it is; None if the model file has a reader of its own, which only workers run.
+    """Index the data and say what it is; None if the user's program has a reader of its own, which only workers run.
 
     In pods it is known only now whether the table to which predictions go can be made.
     """
@@ -146,7 +146,7 @@ def open_data(
         from elasticdl.data.writers.tableload import check
 
         check(table, Patience(spec.storage_seconds, note))
-    if check_model_file(spec).custom_reader:
+    if spec.job_command or check_model_file(spec).custom_reader:
         return None
     main = open_job_data(place, spec, spec.data, progress=progress, note=note)
     if spec.kind is not JobKind.TRAIN or not spec.validation_data:
@@ -162,6 +162,9 @@ def _check_volumes(spec: JobSpec) -> None:
     from elasticdl.spec.edge import check_volumes
     from elasticdl.spec.modelfile import check_model_file
 
+    if spec.job_command:  # what its program writes may be one file or a directory
+        check_volumes(spec, custom_reader=False, directory=Path(spec.output).is_dir())
+        return
     model = check_model_file(spec)
     check_volumes(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
 
@@ -213,8 +216,6 @@ def _launch(cluster: Cluster, force: replicas.ReplicaSet) -> replicas.ReplicaSet
 
 
 def _facts(spec: JobSpec) -> dict[str, Any]:
-    from elasticdl.job.worker import threads_per_worker
-
     return {"threads_per_worker": threads_per_worker(spec)}
 
 

@@ -247,7 +247,8 @@ def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> J
     total = next((summary[name] for name in counted if summary.get(name)), 0)
     # One that was stopped, or has trained its number of steps, is finished before the data is.
     steps, epochs = int(summary.get("steps") or 0), int(summary.get("epochs") or 0)
-    is_all = not steps or 0 < spec.num_epochs <= epochs
+    num_epochs = int(summary.get("num_epochs", spec.num_epochs))
+    is_all = not steps or 0 < num_epochs <= epochs
     return JobStatus(
         job_name=name,
         state=state,
@@ -255,7 +256,7 @@ def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> J
         view=0,
         step=steps,
         epoch=epochs,
-        num_epochs=spec.num_epochs,
+        num_epochs=num_epochs,
         done=1.0 if state == "finished" and is_all else None,
         loss=loss if isinstance(loss, (int, float)) else None,
         records=int(total),

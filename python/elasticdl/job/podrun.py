@@ -19,6 +19,7 @@ from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
+from elasticdl.spec.program import check_script
 from elasticdl.tools import survey
 from elasticdl.tools.doctor import Finding, Level
 
@@ -72,15 +73,20 @@ def submit(spec: JobSpec) -> PodJob:
 
 
 def check(spec: JobSpec) -> None:
-    """Check the summary's place, and the model file if it is here. Raises BadInput."""
+    """Check the summary's place, and the model file or the program if it is here. Raises BadInput."""
     if spec.summary and spec.detach:
         raise BadSetting(
             "--summary is written by the command that watches the job, and --detach (in Python wait=False) leaves none; "
             "`elasticdl status` shows it"
         )
     edge.check_summary(spec)
+    if spec.job_command and not spec.model_zoo:
+        return  # only the image has its program
     if Path(spec.model_zoo).is_dir():
-        check_model_file(spec)
+        if spec.job_command:
+            check_script(spec, Path(spec.model_zoo))
+        else:
+            check_model_file(spec)
     elif not spec.model_zoo.startswith("/"):
         raise BadModel(
             f"--model_zoo: {spec.model_zoo!r} is not a directory here; name one, or the absolute path of one that the image has"

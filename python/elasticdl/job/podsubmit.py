@@ -92,7 +92,7 @@ def prepare(spec: JobSpec) -> JobSpec:
 def packed_zoo(spec: JobSpec) -> bytes:
     """Return the model zoo as an archive, empty if it is one of the image's. Raises BadSetting if it is too large."""
     zoo = Path(spec.model_zoo)
-    return pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
+    return pack_zoo(zoo, _ZOO_LIMIT) if spec.model_zoo and zoo.is_dir() else b""
 
 
 def texts_of(

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from elasticdl.cluster.local import place as places
@@ -25,6 +26,7 @@ from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
+from elasticdl.spec.program import check_program
 
 if TYPE_CHECKING:
     from elasticdl.job.handle import Job
@@ -227,14 +229,19 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     Returns the place and the descriptor of its lock. Raises BadInput.
     """
     edge.check_zoo(spec)
-    model = check_model_file(spec)
+    if spec.job_command:
+        check_program(spec)
+        custom_reader, directory = False, Path(spec.output).is_dir()  # its result may be either
+    else:
+        model = check_model_file(spec)
+        custom_reader, directory = model.custom_reader, not model.format.suffix
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     check_descriptors(spec.num_workers.maximum + spec.num_ps_pods)
     if spec.status_port:
         check_port(spec.status_port)
-    edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
+    edge.check_paths(spec, custom_reader=custom_reader, directory=directory)
     if (table := spec.output_table) is not None:
         from elasticdl.data.writers import tableload
 

@@ -23,7 +23,17 @@ from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, idle_settings, settings_of
+from elasticdl.spec.jobspec import (
+    REQUIRED,
+    SETTINGS,
+    JobKind,
+    JobSpec,
+    Strategy,
+    idle_settings,
+    settings_of,
+    why_not_of_loop,
+)
+from elasticdl.spec.program import name_of
 from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
 
@@ -91,6 +101,7 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
     """Build the settings of a job of some kind. Raises BadSetting for the first mistake, in the words of its author."""
     values: dict[str, Any] = {}
     own = settings_of(kind)
+    is_loop = kind is JobKind.TRAIN and "job_command" in given
     known = [*own, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():
         if refused.note(name, raw.value):
@@ -100,6 +111,8 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
+        if is_loop and (why := why_not_of_loop(name)):
+            raise BadSetting(f"{raw.where}: {why}; leave it out")
         value = _read(SETTINGS[name], raw)
         if kind is not JobKind.TRAIN and raw.in_file and _other_weights(given, name):
             continue  # the file is that of the training, which may have gone on from a checkpoint
@@ -110,13 +123,25 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
             raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
-    for name in REQUIRED[kind]:
+    if is_loop:
+        _check_command(values["job_command"], given["job_command"])
+        values.setdefault("model_zoo", "")
+    for name in () if is_loop else REQUIRED[kind]:
         if values.get(name, "") == "":
             raise BadSetting(f"--{name} is required. {SETTINGS[name].what}")
     if values.get("distribution_strategy") is Strategy.LOCAL:
         values.setdefault("num_workers", WorkerRange(1, 1))
     spec = JobSpec(kind=kind, **values)
     return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
+
+
+def _check_command(command: tuple[str, ...], raw: Given) -> None:
+    if not command or not command[0]:
+        raise BadSetting(
+            f"{raw.where}: there is no command; write that of the program, as in `elasticdl run -- python train.py`"
+        )
+    if any("\0" in word or not is_utf8(word) for word in command):
+        raise BadSetting(f"{raw.where}: the command {_shown(command)} is not text in UTF-8")
 
 
 def _other_weights(given: Mapping[str, Given], name: str) -> bool:
@@ -149,6 +174,8 @@ def check_zoo(spec: JobSpec) -> None:
         raise BadSetting(
             "the working directory has been removed, and paths are looked for from there; change to another one"
         ) from None
+    if spec.job_command and not spec.model_zoo:
+        return  # its program runs where it was called
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
 
@@ -340,7 +367,11 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 
 
 def _name_of(spec: JobSpec) -> str:
-    """Return the model's name, with what is done with it unless it is trained."""
+    """Return the model's or the program's name, with what is done with it unless it is trained."""
+    if spec.job_command:
+        stem = Path(name_of(spec.job_command)).stem.replace("_", "-")
+        name = "".join(letter if letter in _NAME else "-" for letter in stem)
+        return name.strip("-.")[:_NAME_LIMIT] or "program"
     what = "" if spec.kind is JobKind.TRAIN else f"-{spec.kind}"
     name = spec.model_def.split(".")[-2].strip("_").replace("_", "-")
     return name[: _NAME_LIMIT - len(what)] + what

@@ -15,6 +15,7 @@ from typing import Any
 
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
+from elasticdl.spec import program
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.databases import OutputTable, table_of
 from elasticdl.spec.grammar import BestMetric, WorkerRange
@@ -132,11 +133,12 @@ class JobSpec:
 
     # ------------------------------------------------------------------ model
     model_zoo: str = setting(
-        kinds.path("DIR"), ".", group="model", what="Directory in which model files are looked up.",
+        kinds.path("DIR"), ".", group="model",
+        what="Directory in which model files are looked up; of `run` the one in which the program runs, the current one if not given.",
         why="The current directory is where people keep the file that they are writing.",
     )  # fmt: skip
     model_def: str = setting(
-        kinds.text("MODULE.SYMBOL"), group="model",
+        kinds.text("MODULE.SYMBOL"), "", group="model",
         what="The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py.", why="There is no model to guess.",
     )  # fmt: skip
     framework: str = setting(
@@ -178,6 +180,12 @@ class JobSpec:
         what="Function that returns a custom reader, if defined.", why="The name that model files use.",
     )  # fmt: skip
 
+    job_command: tuple[str, ...] = setting(
+        kinds.words(), (), group="model",
+        what="Program with a custom training loop that each worker runs instead of a model file, split in words like in a shell; none is "
+        "run. `elasticdl run … -- COMMAND` says the same.",
+        why="A model file needs no loop.",
+    )  # fmt: skip
     prediction_outputs_processor: str = setting(
         kinds.text("SYMBOL"), "PredictionOutputsProcessor", group="model",
         what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
@@ -642,7 +650,7 @@ _OF_TRAINING = frozenset(
         "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
         "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
-        "moment_seconds", "checkpoint_best",
+        "moment_seconds", "checkpoint_best", "job_command",
     }
 )  # fmt: skip
 
@@ -670,6 +678,22 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
         if name not in left_out
         and (kind is JobKind.TRAIN or name in _OF_CHECKPOINTS or setting.group not in _OF_TRAINING_GROUPS)
     }
+
+
+def settings_of_loop() -> dict[str, Setting]:
+    """Return the settings of a job with a custom training loop, besides its command."""
+    return {
+        name: setting
+        for name, setting in settings_of(JobKind.TRAIN).items()
+        if name != "job_command" and name not in program.OWN and setting.group not in program.OWN_GROUPS
+    }
+
+
+def why_not_of_loop(name: str) -> str:
+    """Return why a custom training loop does not have this setting; empty if it has."""
+    setting = SETTINGS.get(name)
+    group = "" if setting is None else setting.group
+    return program.OWN.get(name, "") or program.OWN_GROUPS.get(group, "")
 
 
 def idle_settings(kind: JobKind) -> frozenset[str]:
@@ -739,7 +763,8 @@ def check(spec: JobSpec) -> None:
             f"--prediction_keep: {taken[0]!r} says which record a prediction is of; leave it out"
         )
     module, _, symbol = spec.model_def.rpartition(".")
-    if not module or not all(part.isidentifier() for part in [*module.split("."), symbol]):
+    is_symbol = bool(module) and all(part.isidentifier() for part in [*module.split("."), symbol])
+    if not is_symbol and not spec.job_command:
         raise BadSetting(
             f"--model_def: expected MODULE.SYMBOL, such as mnist.mnist_functional_api.custom_model, received {spec.model_def!r}"
         )
@@ -754,6 +779,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_loop(spec)
     _check_files(spec)
     _check_weights(spec)
     _check_servers(spec)
@@ -804,6 +830,19 @@ def _check_files(spec: JobSpec) -> None:
             raise BadSetting(
                 f"--{name}: it is a path of this file system, or of a volume of pods; only data is read from URLs; received {given!r}"
             )
+
+
+def _check_loop(spec: JobSpec) -> None:
+    """Check that a job with a custom training loop has no settings but its own. What its program says of its data may be among them."""
+    if not spec.job_command:
+        return
+    for name, declared in SETTINGS.items():
+        if (
+            name not in program.PLANNED
+            and getattr(spec, name) != declared.default
+            and (why := why_not_of_loop(name))
+        ):
+            raise BadSetting(f"--{name}: {why}; leave it out")
 
 
 def _check_weights(spec: JobSpec) -> None:

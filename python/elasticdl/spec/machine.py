@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
-
-if TYPE_CHECKING:
-    from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 
 _PER_CORE = 8
 _ALWAYS = 16
@@ -24,6 +21,16 @@ _PODS = 1024
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def threads_per_worker(spec: JobSpec) -> int:
+    """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits.
+
+    What a trained model gives must not depend on the number of workers either.
+    """
+    if spec.kind is not JobKind.TRAIN:
+        return spec.threads_per_worker or (cores() if spec.on_kubernetes else 1)
+    return spec.threads_per_worker or max(1, cores() // spec.num_workers.maximum)
 
 
 def check_workers(workers: int, minimum: int, flag: str) -> None:

@@ -7,8 +7,6 @@ parsed here: whatever value was given, the sentence is the same.
 
 from __future__ import annotations
 
-_LOOPS = "needs custom training loops, which this version does not have; write a model file"
-
 
 def _all(names: str, sentence: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), sentence)
@@ -16,7 +14,8 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
-    **_all("job_command need_tf_config", _LOOPS),
+    "need_tf_config": "is no longer a setting: the workers of a job change while it runs, so there is no cluster to list in TF_CONFIG; "
+    "`elasticdl run -- COMMAND` runs a custom training loop without it, so leave it out",
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
     "--global_batch_size keeps the batch, and with it the right learning rate, the same",
     "log_file_path": "is not needed: every process of a job logs to the job's folder; read it with `elasticdl logs JOB`",

@@ -109,6 +109,26 @@ def names(metavar: str = "NAME,…") -> Kind:
     return Kind("names with commas between", metavar, read, ",".join)
 
 
+def words(metavar: str = "COMMAND") -> Kind:
+    """Words of a command, as a list or as text that is split like in a shell."""
+
+    def read(value: object) -> tuple[str, ...]:
+        import shlex
+
+        if isinstance(value, str):
+            return tuple(shlex.split(value))
+        if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) for word in value):
+            raise TypeError
+        return tuple(value)
+
+    def write(value: tuple[str, ...]) -> str:
+        import shlex
+
+        return shlex.join(value)
+
+    return Kind("a command", metavar, read, write)
+
+
 def path(metavar: str = "PATH") -> Kind:
     """A path; `~` is the home directory. Path objects are accepted from Python."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -20,9 +17,7 @@ from elasticdl.torch.passes import Passes
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.worker.contract.loop import Session
 from elasticdl.worker.loop.local import LocalSession
-
-_OTHERS = ("RANK", "WORLD_SIZE")
-"""What torchrun, and operators that start programs as it does, put into the environment."""
+from elasticdl.worker.loop.starting import start
 
 
 class Job:
@@ -31,7 +26,7 @@ class Job:
     def __init__(self, passes: Passes) -> None:
         """Made by `edl.init`."""
         self.passes = passes
-        self._finished = self._failed = False
+        self._finished = False
 
     # ------------------------------------------------------------------ where training is
 
@@ -118,35 +113,10 @@ class Job:
     def finish(self) -> None:
         """Carry out what follows the last step, such as the result; it is done by itself when the program ends.
 
-        Raises BadModel if the program leaves the loop while there are batches.
+        Raises BadModel if the program has left the loop while there were batches.
         """
-        if self._finished:
-            return
         self._finished = True
-        atexit.unregister(self._at_exit)
-        passes = self.passes
-        if passes.state is not None and not passes.ended and not passes.stopped:
-            raise passes.wrong(
-                f"the program ends after step {self.step}, and the loop over the loader has not come to its end: other workers would wait "
-                "for it; job.stop(reason) ends training early"
-            )
-        passes.session.finish()
-
-    def fail(self) -> None:
-        """Note that the program ends by an exception: nothing follows."""
-        self._failed = True
-
-    def _at_exit(self) -> None:
-        if self._failed:
-            return
-        try:
-            self.finish()
-        except BaseException:
-            # Python ends with 0 whatever is raised here: it is reported as what ends a program is, and the code says it.
-            sys.excepthook(*sys.exc_info())
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+        self.passes.session.finish()
 
 
 _current: Job | None = None
@@ -161,7 +131,7 @@ def init(seed: int = 0) -> Job:
     """
     if type(seed) is not int:
         raise BadSetting(f"edl.init: seed is a whole number; got {seed!r:.100}")
-    return begin(_session(), seed)
+    return begin(start(), seed)
 
 
 def begin(session: Session, seed: int) -> Job:
@@ -172,14 +142,6 @@ def begin(session: Session, seed: int) -> Job:
     program = Path(sys.argv[0]).name or "the program"
     _current = job = Job(Passes(session, seed, program))
     seed_chunk(seed, 0, 0)
-    atexit.register(job._at_exit)
-    before = sys.excepthook
-
-    def failed(*error: Any) -> None:
-        job.fail()
-        before(*error)
-
-    sys.excepthook = failed
     return job
 
 
@@ -188,18 +150,3 @@ def current(asker: str) -> Job:
     if _current is None or _current._finished:
         raise BadSetting(f"{asker}: call job = edl.init() before it")
     return _current
-
-
-def _session() -> Session:
-    from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
-
-    if PROCESS_ENVIRONMENT in os.environ:
-        found: Session = importlib.import_module("elasticdl.worker.loop.session").JobSession()
-        return found
-    set_there = [f"{name}={os.environ[name]}" for name in _OTHERS if name in os.environ]
-    if set_there:
-        raise BadSetting(
-            f"edl.init: the environment has {' and '.join(set_there)}, as torchrun sets it; start the program with `elasticdl run "
-            "--num_workers=2 -- python train.py`, or alone with `python train.py`. If the platform sets them, unset them"
-        )
-    return LocalSession()

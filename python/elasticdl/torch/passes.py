@@ -62,6 +62,7 @@ class Passes:
         self.plan: LoopPlan | None = None
         self.trained: Trained | None = None
         self.clips: dict[tuple[int, ...], Clip] = {}
+        self._batch = LoopBatch(0, 0, 0, 0, None)
         self._write: Callable[[str], object] | None = None
         self._stepped: list[torch.optim.Optimizer] = []
         self._weight: float | None = None

@@ -434,11 +434,12 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
         {"name": "work", "mountPath": "/tmp", "subPath": "tmp"},
         *(_mount(f"volume-{number}", volume) for number, volume in enumerate(spec.volume)),
     ]
+    is_program = role is Role.WORKER and bool(spec.job_command)
     container: Object = {
         "name": role.value,
         "image": (spec.worker_image if role is Role.WORKER else "") or spec.image_name,
         "imagePullPolicy": spec.image_pull_policy.value,
-        "command": ["python3", "-P", "-m", f"elasticdl.job.{role.value}"],
+        "command": ["python3", "-P", "-m", f"elasticdl.job.{'program' if is_program else role.value}"],
         "env": _environment(spec, process),
         "resources": resources,
         "volumeMounts": mounts,

@@ -50,6 +50,21 @@ _HELLO_SECONDS = 5.0
 """How long a connection may take to prove itself once descriptors are short."""
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The user's program, which workers run instead of an entry point of ours.
+
+    Attributes:
+        argv: its command; the first word is looked for in PATH.
+        directory: where it runs.
+        environment: variables that it gets besides.
+    """
+
+    argv: Sequence[str]
+    directory: str
+    environment: Mapping[str, str]
+
+
 @dataclass(slots=True)
 class _Child:
     """One process.
@@ -97,6 +112,7 @@ class Launcher:
         argv: Mapping[Role, Sequence[str]],
         notice: Callable[[str], None] = lambda text: None,
         first: Sequence[ProcessName] = (),
+        program: Program | None = None,
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -106,11 +122,13 @@ class Launcher:
             first: processes to start beside the master because it is going to ask for them anyway; its own request for
                 them is then one that was fulfilled before.
             notice: called from the launcher's thread with a sentence when the master is started again.
+            program: what workers run, if that is the user's own.
         """
         self._place = place
         self._argv = argv
         self._notice = notice
         self._first = first
+        self._program = program
         self._key = derive(place.token(), Key.LAUNCHER)
         self._lock = threading.Lock()  # children, and `_killed`
         self._children: dict[ProcessName, _Child] = {}
@@ -318,7 +336,8 @@ class Launcher:
         return child
 
     def _spawn(self, name: ProcessName) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ)
+        program = self._program if name.role is Role.WORKER else None
+        environment = {**os.environ, **({} if program is None else program.environment)}
         environment[places.ENVIRONMENT] = str(self._place.path)
         environment[PROCESS_ENVIRONMENT] = str(name)
         environment[parentdeath.ENVIRONMENT] = str(self._parent_pipe)
@@ -331,12 +350,12 @@ class Launcher:
         )
         try:
             return subprocess.Popen(
-                self._argv[name.role],
+                self._argv[name.role] if program is None else program.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
-                cwd=self._place.directory,
+                cwd=self._place.directory if program is None else program.directory,
                 pass_fds=(self._parent_pipe,),
                 start_new_session=True,
             )

@@ -90,6 +90,7 @@ from elasticdl.control.protocol.psmessages import (
 )
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, view_from_json
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 
 
@@ -178,8 +179,10 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
     name = _FROM_MEMBER[type(message)]
     body: Any
     match message:
-        case FoundShards(shards, validation):
-            body = wire.FoundShards(shards=_shards(shards), validation=_shards(validation))
+        case FoundShards(shards, validation, plan):
+            body = wire.FoundShards(
+                shards=_shards(shards), validation=_shards(validation), plan=_loop_plan(plan)
+            )
         case Register(member, called, address, epoch, report):
             body = wire.Register(
                 member=member, name=called, address=address, epoch=epoch, report=_report(report)
@@ -227,7 +230,9 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
     decoded: MemberMessage
     match name:
         case "found_shards":
-            decoded = FoundShards(_read_shards(body.shards), _read_shards(body.validation))
+            decoded = FoundShards(
+                _read_shards(body.shards), _read_shards(body.validation), _read_loop_plan(body)
+            )
         case "register":
             decoded = Register(
                 MemberId(body.member), body.name, body.address, body.epoch, _read_report(body.report)
@@ -278,8 +283,8 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
     name = _TO_MEMBER[type(message)]
     body: Any
     match message:
-        case Data(shards, validation):
-            body = wire.Data(shards=_shards(shards), validation=_shards(validation))
+        case Data(shards, validation, plan):
+            body = wire.Data(shards=_shards(shards), validation=_shards(validation), plan=_loop_plan(plan))
         case NewView(view):
             record = canonical(view)
             body = wire.NewView(record=record, digest=_digest(record))
@@ -304,7 +309,7 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
     decoded: MasterMessage
     match name:
         case "data":
-            decoded = Data(_read_shards(body.shards), _read_shards(body.validation))
+            decoded = Data(_read_shards(body.shards), _read_shards(body.validation), _read_loop_plan(body))
         case "view":
             decoded = NewView(_read_view(body))
         case "task_leased":
@@ -477,6 +482,14 @@ def _shards(shards: Iterable[Shard]) -> list[wire.Shard]:
 
 def _read_shards(bodies: Iterable[wire.Shard]) -> tuple[Shard, ...]:
     return tuple(_read_plain(Shard, body) for body in bodies)
+
+
+def _loop_plan(plan: LoopPlan | None) -> wire.LoopPlan | None:
+    return None if plan is None else _plain(wire.LoopPlan, plan)
+
+
+def _read_loop_plan(body: Any) -> LoopPlan | None:
+    return _read_plain(LoopPlan, body.plan) if body.HasField("plan") else None
 
 
 def _figures(metrics: Iterable[tuple[str, float]]) -> list[wire.Figure]:

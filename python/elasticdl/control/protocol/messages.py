@@ -13,6 +13,7 @@ from elasticdl.control.protocol.profiling import RecordSteps, StepRecorded
 from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 
 MetricValues = tuple[tuple[str, float], ...]
@@ -226,14 +227,20 @@ class ProgramFailed:
 
 @dataclass(frozen=True, slots=True)
 class FoundShards:
-    """What `create_shards` of a custom reader returned; sent before `Register`, and only by workers of jobs with such a reader.
+    """What `create_shards` of a custom reader returned, or what the program of a custom training loop says of its data.
 
-    The first one counts and is journalled; every member gets it back as `Data`, so that all order the same data. `validation`: those of the
-    validation data, none without it.
+    Sent before `Register`, and only by workers of such jobs. The first one counts and is journalled; every member gets it back as `Data`,
+    so that all order the same data. A program whose `plan` differs from the journalled one ends the job.
+
+    Attributes:
+        shards: the training data; of a loop those of its plan.
+        validation: what is evaluated, none without it.
+        plan: of a custom training loop, None with model files.
     """
 
     shards: tuple[Shard, ...]
     validation: tuple[Shard, ...] = ()
+    plan: LoopPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +296,12 @@ class Welcome:
 class Data:
     """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`.
 
-    `validation`: what is evaluated while the model is trained, if anything is.
+    `validation`: what is evaluated while the model is trained, if anything is. `plan`: of a custom training loop, as its first worker said.
     """
 
     shards: tuple[Shard, ...]
     validation: tuple[Shard, ...] = ()
+    plan: LoopPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ tasks mean nothing without.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticdl.data.plan.evaluation import MOST_TASKS, EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
@@ -31,6 +32,7 @@ class Dealing:
         records_per_task: records of a full task.
         minibatch_size: records of a full minibatch.
         grads_to_wait: tasks whose minibatches make steps together; 0: servers apply each by itself.
+        by_record: a custom training loop shuffles records one by one, and its tasks are in the order of the data.
     """
 
     shards: tuple[Shard, ...]
@@ -39,10 +41,12 @@ class Dealing:
     records_per_task: int
     minibatch_size: int
     grads_to_wait: int = 0
+    by_record: bool = False
 
     def ledger(self) -> Ledger:
-        """Return the order. Raises BadData if there is no record."""
-        return Ledger(self.shards, self.records_per_task, self.minibatch_size, self.seed, self.shuffle)
+        """Return the order of tasks. Raises BadData if there is no record."""
+        shuffle = self.shuffle and not self.by_record
+        return Ledger(self.shards, self.records_per_task, self.minibatch_size, self.seed, shuffle)
 
     def differences(self, other: Dealing) -> Iterator[str]:
         """Yield what is different there, in words, with both values."""
@@ -52,6 +56,7 @@ class Dealing:
             "minibatch_size": "minibatch size",
             "records_per_task": "records of a task",
             "grads_to_wait": "gradients of a step",
+            "by_record": "custom training loop",
         }
         for name, words in names.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -65,6 +70,25 @@ class Dealing:
                 return
 
 
+def with_plan(spec: JobSpec, plan: LoopPlan | None) -> JobSpec:
+    """Return the settings of a job of which the program has said how its data is dealt out, as if they had been given.
+
+    Without a plan nothing changes.
+    """
+    if plan is None:
+        return spec
+    return replace(
+        spec,
+        minibatch_size=plan.batch_size,
+        num_minibatches_per_task=1,
+        num_epochs=plan.num_epochs,
+        max_step=plan.max_step,
+        shuffle=plan.shuffle,
+        seed=plan.seed,
+        global_batch_size=plan.global_batch_size,
+    )
+
+
 def records_per_task(spec: JobSpec, block: int = 1) -> int:
     """Return the records of a full task; `block`: the most that are decoded together, which no task splits."""
     return max(spec.minibatch_size * spec.num_minibatches_per_task, block)
@@ -74,7 +98,8 @@ def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
     """Return how a job deals out these shards."""
     per_task = records_per_task(spec, max((shard.block for shard in shards), default=1))
     gradients = spec.grads_to_wait if spec.accumulates else 0
-    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size, gradients)
+    by_record = bool(spec.job_command)
+    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size, gradients, by_record)
 
 
 def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:

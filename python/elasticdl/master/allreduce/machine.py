@@ -329,8 +329,8 @@ class AllReduceMaster(MasterCore):
                 return self._hear_stop(connection, reason, out)
             case ProgramFailed():
                 return self._take_failure(connection, link, message, out)
-            case FoundShards(shards, validation):
-                return self._find(ShardsRecord(shards, validation))
+            case FoundShards(shards, validation, plan):
+                return self._find(ShardsRecord(shards, validation, plan), link.name)
         return self  # said by those whom other masters serve
 
     def _register(self, now: float, connection: int, register: Register) -> Self:

@@ -79,8 +79,8 @@ def resume(
 def check(spec: JobSpec) -> None:
     """Look at all that can be known of a job's checkpoints before anything is launched. Raises BadInput."""
     checkpoint = open_checkpoint(spec, verify=False)
-    if checkpoint is not None:
-        # The data is not open yet; the master compares it, too.
+    if checkpoint is not None and not spec.job_command:
+        # The data is not open yet; the master compares it, too. What a custom training loop trains on only its program says.
         shards = checkpoint.manifest.dealing.shards
         dealing = dealing_of(spec, shards)
         resume(checkpoint, Schedule(dealing.ledger(), spec.num_epochs, spec.max_step), dealing, 0)

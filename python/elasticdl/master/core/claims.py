@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Protocol
 
 from elasticdl.control.protocol.messages import (
     NOTES,
@@ -22,6 +23,7 @@ from elasticdl.control.protocol.psmessages import Enroll, FoundModel
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.files.output import unpublished_path
 from elasticdl.files.reading import LARGEST, is_utf8
+from elasticdl.master.core.founddata import LoopSettings, wrong_plan
 
 LONGEST_TEXT = 1 << 17
 """Characters of a text; the longest are tracebacks, of which a worker sends half as many."""
@@ -33,9 +35,23 @@ BEFORE_REGISTRATION = (FoundShards, FoundModel, Note, ProgramFailed, Register, E
 """What a process may say before it has registered; what else comes then was meant for the connection before, and is said again."""
 
 
-def impossible(name: str, member: MemberId, output: Path | None, message: MemberMessage) -> str | None:
-    """Return why no process of any job with this output says this on its connection, None if one may."""
+class JobSettings(LoopSettings, Protocol):
+    """What a master takes from the job's settings."""
+
+    @property
+    def output(self) -> Path | None:
+        """Return where the result is wanted."""
+
+
+def impossible(name: str, member: MemberId, job: JobSettings, message: MemberMessage) -> str | None:
+    """Return why no process of any job with these settings says this on its connection, None if one may."""
     match message:
+        case FoundShards(_, _, plan) if why := wrong_plan(job, plan):
+            return why
+        case FoundShards(shards, validation, plan) if plan is not None:
+            if plan.batch_size < 1 or (shards, validation) != (plan.shards(), ()):
+                return f"its plan is {plan}, and its data {shards}, {validation}"
+            return _out_of_bounds(plan, "plan")
         case FoundShards(shards, validation):
             # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
             words = tuple(
@@ -51,7 +67,7 @@ def impossible(name: str, member: MemberId, output: Path | None, message: Member
         case Note(kind) if kind not in NOTES:
             return f"a note of kind {kind[:40]!r}"
         case Exported(_, state, path):
-            mine = "" if output is None else unpublished_path(output, state.step, state.view)
+            mine = "" if job.output is None else unpublished_path(job.output, state.step, state.view)
             if path not in ("", mine):
                 return f"the result lies at {path[:200]!r}, and not at {mine!r}"
     return _out_of_bounds(message, "")

@@ -35,9 +35,10 @@ from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.ledger import check_shards
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
-from elasticdl.master.core import claims
+from elasticdl.master.core import claims, founddata
 from elasticdl.master.core.events import (
     Announce,
     Append,
@@ -86,7 +87,6 @@ from elasticdl.master.core.witnesses import Times
 Out = list[Instruction]
 """Instructions of one transition, in order; made and emptied within `handle`."""
 
-
 _HANGS_SECONDS = 5.0
 """A storage that takes longer, without any error, is said to be waited for."""
 
@@ -100,6 +100,7 @@ class Settings:
         minimum: with fewer members no step begins.
         relaunches: program errors per worker index that do not fail the job.
         plan: the job's data, and what is evaluated of it → the order in which it is consumed. Raises BadInput for data that can't be.
+        for_loop: what the program of a custom training loop says of its data → these settings for it; None with model files.
         output: where the result is wanted, None if nowhere.
         times: of the protocol.
     """
@@ -108,6 +109,7 @@ class Settings:
     minimum: int
     relaunches: int
     plan: Callable[[tuple[Shard, ...], tuple[Shard, ...]], Any]
+    for_loop: Callable[[LoopPlan], Any] | None = None
     output: Path | None = None
     times: Times = field(default_factory=Times)
 
@@ -269,7 +271,7 @@ class MasterCore:
             return self._doubt(now, out)
         if not link.registered and not isinstance(message, claims.BEFORE_REGISTRATION):
             return self
-        why = claims.impossible(link.name, link.member, self.settings.output, message)
+        why = claims.impossible(link.name, link.member, self.settings, message)
         why = why or self._impossible(link, message)
         if why is None:
             return self._hear(now, connection, link, message, out)
@@ -344,11 +346,13 @@ class MasterCore:
 
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
         """Begin a life: what the journal says is all that is known. Raises BadData if that can't be."""
-        master = replace(self, journal=journal, started_at=now)
-        if why := self._contradiction(journal):
+        settings, data = founddata.with_plan(self.settings, journal.plan), journal.data
+        master = replace(self, journal=journal, started_at=now, settings=settings)
+        wrong = None if data is None else founddata.wrong_plan(self.settings, data.plan)
+        if why := wrong or master._contradiction(journal):
             raise BadData(why)
-        if journal.shards is not None:
-            master = master._with_data(journal.shards, journal.validation)
+        if data is not None:
+            master = master._with_data(data.shards, data.validation)
         if (journal.wanted, journal.wanted_servers) != (None, None):
             out.append(Scale(journal.wanted, journal.wanted_servers))
         if journal.terminal is not None:
@@ -415,8 +419,9 @@ class MasterCore:
         match record:
             case EpochRecord():
                 return replace(self, opened=True)
-            case ShardsRecord(shards, validation):
-                return replace(self._with_data(shards, validation), found=None)
+            case ShardsRecord(shards, validation, plan):
+                master = replace(self, settings=founddata.with_plan(self.settings, plan), found=None)
+                return master._with_data(shards, validation)
             case StoppingRecord(reason):
                 return self._after_stopping(reason, out)
             case WantedRecord():
@@ -470,8 +475,8 @@ class MasterCore:
         """Tell a connection what all members have to know by now: the data, and how they end."""
         if link.verdict:
             return link
-        if self.journal.shards is not None and not link.data:
-            self._tell(connection, Data(self.journal.shards, self.journal.validation), out)
+        if (data := self.journal.data) is not None and not link.data:
+            self._tell(connection, Data(data.shards, data.validation, data.plan), out)
             link = replace(link, data=True)
         verdict = self._verdict(link)
         if verdict is not None:
@@ -491,13 +496,14 @@ class MasterCore:
 
     # ------------------------------------------------------------------ data, an early end, names in use
 
-    def _find(self, found: ShardsRecord) -> Self:
-        """Take the first finding; data that can't be trained on ends the job."""
-        if self.journal.shards is not None or self.found is not None:
-            return self
+    def _find(self, found: ShardsRecord, worker: str = "") -> Self:
+        """Take the first finding, of a worker if one is named; data that can't be trained on, or is not what others found, ends the job."""
+        first = self.journal.data or self.found
+        if first is not None:
+            return replace(self, give_up=self.give_up or founddata.disagreement(first, found, worker))
         try:
             check_shards(found.validation)  # a job that evaluates nothing has no plan of it
-            self.settings.plan(found.shards, found.validation)
+            founddata.with_plan(self.settings, found.plan).plan(found.shards, found.validation)
         except BadInput as error:
             return replace(self, give_up=self.give_up or GiveUp(str(error), "bad-input"))
         return replace(self, found=found)

@@ -6,11 +6,12 @@ Whatever reads as a record has all its fields, of their kinds; what records mean
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId, view_from_json
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.files.reading import field as field_of
@@ -57,11 +58,12 @@ def record_to_json(record: Record) -> dict[str, Any]:
     match record:
         case EpochRecord(epoch):
             return {"type": "epoch", "epoch": epoch}
-        case ShardsRecord(shards, validation):
+        case ShardsRecord(shards, validation, plan):
             return {
                 "type": "shards",
                 "shards": _shards_to_json(shards),
                 "validation": _shards_to_json(validation),
+                **({} if plan is None else {"plan": asdict(plan)}),
             }
         case ViewRecord(view, evicted):
             return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
@@ -201,6 +203,19 @@ def _read_shard(body: object) -> Shard:
     return Shard(text(name), integer(start), integer(count), integer(block, 1), text(fingerprint))
 
 
+def _read_plan(body: object) -> LoopPlan:
+    plan = _Body(fields(body))
+    return LoopPlan(
+        records=integer(plan["records"]),
+        batch_size=integer(plan["batch_size"], 1),
+        num_epochs=integer(plan["num_epochs"]),
+        shuffle=flag(plan["shuffle"]),
+        global_batch_size=integer(plan["global_batch_size"]),
+        max_step=integer(plan["max_step"]),
+        seed=integer(plan["seed"]),
+    )
+
+
 def _read_state(body: object) -> StateId:
     return StateId(*map(integer, items(body, 2)))
 
@@ -232,7 +247,7 @@ def record_from_json(body: object) -> Record:
 
 
 class _Body:
-    """The fields of a record, each of which has to be there."""
+    """The fields of a record, each of which has to be there if it is not asked for with `get`."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
@@ -240,11 +255,16 @@ class _Body:
     def __getitem__(self, name: str) -> Any:
         return field_of(self._body, name)
 
+    def get(self, name: str) -> Any:
+        return self._body.get(name)
+
 
 _READERS: dict[str, Callable[[_Body], Record]] = {
     "epoch": lambda b: EpochRecord(integer(b["epoch"])),
     "shards": lambda b: ShardsRecord(
-        tuple(map(_read_shard, items(b["shards"]))), tuple(map(_read_shard, items(b["validation"])))
+        tuple(map(_read_shard, items(b["shards"]))),
+        tuple(map(_read_shard, items(b["validation"]))),
+        _optional(_read_plan, b.get("plan")),
     ),
     "view": lambda b: ViewRecord(view_from_json(b["view"]), _names(b["evicted"])),
     "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),

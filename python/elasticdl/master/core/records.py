@@ -15,6 +15,7 @@ from typing import assert_never
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.master.core.done import FIRST, Done, TaskNumber
@@ -30,10 +31,17 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardsRecord:
-    """The job's data, for all members and for ever; `validation`: what is evaluated while the model is trained, if anything is."""
+    """The job's data, for all members and for ever.
+
+    Attributes:
+        shards: what is trained on.
+        validation: what is evaluated while the model is trained, if anything is.
+        plan: of a custom training loop, as its first worker said.
+    """
 
     shards: tuple[Shard, ...]
     validation: tuple[Shard, ...] = ()
+    plan: LoopPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +338,7 @@ class Journal:
         epoch: highest master epoch.
         shards: the job's data, None until it is known.
         validation: the data that is evaluated.
+        plan: of a custom training loop, None with model files.
         view: the current view, None before the first.
         known: ids that ever stood in a view, oldest first (D8).
         snapshot: the last snapshot.
@@ -360,6 +369,7 @@ class Journal:
     epoch: int = 0
     shards: tuple[Shard, ...] | None = None
     validation: tuple[Shard, ...] = ()
+    plan: LoopPlan | None = None
     view: View | None = None
     known: Mapping[MemberId, None] = field(default_factory=dict)
     snapshot: SnapshotRecord | None = None
@@ -392,6 +402,11 @@ class Journal:
         return None if last is None else self.evaluated[last]
 
     @property
+    def data(self) -> ShardsRecord | None:
+        """Return the record of the job's data, None until it is known."""
+        return None if self.shards is None else ShardsRecord(self.shards, self.validation, self.plan)
+
+    @property
     def has_begun(self) -> bool:
         """Tell whether it says who trains what: then there may be a model that is trained."""
         return self.view is not None or bool(self.entries)
@@ -402,8 +417,8 @@ class Journal:
         match record:
             case EpochRecord(epoch):
                 return replace(after, epoch=max(self.epoch, epoch))
-            case ShardsRecord(shards, validation):
-                return replace(after, shards=shards, validation=validation)
+            case ShardsRecord(shards, validation, plan):
+                return replace(after, shards=shards, validation=validation, plan=plan)
             case ViewRecord(view, evicted):
                 known = {**self.known, **dict.fromkeys(peer.id for peer in view.members)}
                 evaluated = self._still_evaluated(view)
@@ -548,7 +563,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     """Return fewer records that say the same (J3): the last of each kind that replaces what was before, of others the sum."""
     journal = read_journal(records)
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
-    kept += [] if journal.shards is None else [ShardsRecord(journal.shards, journal.validation)]
+    kept += [] if journal.data is None else [journal.data]
     kept += [] if journal.checkpoint is None else [CheckpointRecord(journal.checkpoint)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.resumed_state is None else [journal.resumed_state]

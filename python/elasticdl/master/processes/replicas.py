@@ -30,6 +30,9 @@ LONGEST_DELAY = 30.0
 SHORT_LIFE = 10.0
 """Seconds; a worker that ends sooner, and before it has joined, is started again after a delay that doubles."""
 
+LATE = "did not get ready in time (start_seconds)"
+"""What is said of a life that was killed for it."""
+
 ATTEMPTS = 3
 """Lives of one worker that can't be started before a job in which nothing runs yet gives up; one node may lack what others have."""
 
@@ -54,15 +57,15 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """A life's program works and does not get ready: it is killed.
+    """A life's program works and does not get ready: it is killed, or has ended by itself.
 
     Attributes:
         name: of the life.
-        counts: its end is a fault of the program, as nothing has been trained; otherwise it may be the machine's.
+        why: its end is a fault of the program, and this is the rest of a sentence that says so; empty: it may be the machine's.
     """
 
     name: ProcessName
-    counts: bool
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class Replica:
         retired: it was asked to drain.
         joined: it has stood in a view.
         launched_at: when it was started.
-        unready: it did not get ready, which counts as a fault when it ends.
+        unready: why its end counts as a fault whatever its exit code is, as the rest of a sentence; empty if it does not.
         faults: lives that ended by a fault of the program.
         short: short lives in a row.
         unstarted: lives in a row that could not be started.
@@ -144,7 +147,7 @@ class Replica:
     retired: bool = False
     joined: bool = False
     launched_at: float = 0.0
-    unready: bool = False
+    unready: str = ""
     faults: int = 0
     short: int = 0
     unstarted: int = 0
@@ -239,10 +242,10 @@ def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tup
             if replica is not None and replica.life == name.life:
                 state = state._with(name.index, replace(replica, joined=True, short=0))
             state = replace(state, ran=True)
-        case Unready(name, counts):
+        case Unready(name, why):
             replica = state.replicas.get(name.index)
-            if replica is not None and replica.life == name.life:
-                state = state._with(name.index, replace(replica, unready=counts))
+            if replica is not None and replica.life == name.life and replica.running:
+                state = state._with(name.index, replace(replica, unready=why))
         case Leaving(name):
             replica = state.replicas.get(name.index)
             stays = name.index < state.wanted and not state.ending
@@ -276,11 +279,7 @@ def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tup
                 )
                 return replace(state, over=True), (GiveUp(event.name, why),), why
             if replica.faults > state.limit and replica.faults > before.faults and not state.over:
-                ended = (
-                    "did not get ready in time (start_seconds)"
-                    if before.unready
-                    else f"has ended ({cause_of(event)})"
-                )
+                ended = before.unready or f"has ended ({cause_of(event)})"
                 why = (
                     f"{event.name} {ended}: {state.role} {event.name.index} has failed {replica.faults} "
                     f"times, relaunch_on_worker_failure is {state.limit}{_advice(event)}"
@@ -380,8 +379,8 @@ def _ended(
         running=False,
         retired=False,
         joined=False,
-        unready=False,
-        faults=replica.faults + (replica.unready or is_fault(ended, state.most_memory)),
+        unready="",
+        faults=replica.faults + (bool(replica.unready) or is_fault(ended, state.most_memory)),
         short=short,
         unstarted=replica.unstarted + 1 if _never_began(ended) else 0,
         due=now + delay,

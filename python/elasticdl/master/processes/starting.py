@@ -70,11 +70,13 @@ class Limits:
         times: of the protocol; `stall` is how long nothing at all may be heard of a process that runs.
         ready: seconds that a process which sends heartbeats has to get ready.
         data_since: since when it can read the data, None while the master indexes that: a process that waits for it is not late.
+        program: what the user's own program is called, if workers run one: nothing is heard of it before it calls `init`.
     """
 
     times: Times
     ready: float
     data_since: float | None
+    program: str = ""
 
 
 def overdue(now: float, starts: Mapping[str, Start], limits: Limits) -> list[Overdue]:
@@ -82,6 +84,11 @@ def overdue(now: float, starts: Mapping[str, Start], limits: Limits) -> list[Ove
     found = []
     for name, start in starts.items():
         if start.killed_at is not None and now - start.killed_at < limits.times.alone:
+            continue
+        if limits.program and start.member is None:
+            if now - start.since >= limits.ready:
+                reason = f"{limits.program} has not called elasticdl.init() after {limits.ready:g} s (start_seconds)"
+                found.append(Overdue(name, reason, hangs=False))
             continue
         hangs = _why_hangs(now, start, limits.times)
         if hangs is not None:

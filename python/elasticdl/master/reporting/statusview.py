@@ -45,7 +45,7 @@ class StatusView:
             view=machine.view.id if machine.view else 0,
             step=history.step,
             epoch=history.epoch,
-            num_epochs=self.spec.num_epochs,
+            num_epochs=self.spec.num_epochs if schedule is None else schedule.num_epochs,
             done=history.done(schedule),
             loss=history.loss,
             records=history.records,

@@ -15,7 +15,8 @@ from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId, View
-from elasticdl.data.plan.order import dealing_of, schedule_of
+from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.data.plan.order import dealing_of, schedule_of, with_plan
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import resuming
@@ -142,6 +143,8 @@ class AllReduceStrategy:
             machine.schedule,
         )
         figures: dict[str, Any] = {}
+        if journal.plan is not None:  # the job's settings don't say it
+            figures["num_epochs"] = journal.plan.num_epochs
         resumed, saved = journal.resumed_state, journal.snapshot
         if resumed is not None and schedule is not None:
             figures["resumed_from"] = str(Path(resumed.path).parent)
@@ -272,6 +275,9 @@ def settings(
         highest: number of a checkpoint that there is.
     """
 
+    def for_loop(said: LoopPlan) -> Settings:
+        return settings(with_plan(spec, said), snapshots, checkpoint, highest)
+
     def resume(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> ResumedStateRecord:
         assert checkpoint is not None, "asked for if there is one"
         schedule = schedule_of(spec, shards, validation)
@@ -287,6 +293,7 @@ def settings(
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=plan,
+        for_loop=for_loop if spec.job_command else None,
         add_up=add_up,
         result_size=result_size,
         output=Path(spec.output) if spec.output else None,

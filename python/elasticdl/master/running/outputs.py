@@ -12,8 +12,7 @@ from elasticdl.checkpoint import group
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.manifest import Barrier, Manifest, write_manifest
 from elasticdl.cluster.local.place import Place
-from elasticdl.data.plan.order import dealing_of
-from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.order import dealing_of, with_plan
 from elasticdl.errors import BadInput
 from elasticdl.master.core import auditmark
 from elasticdl.master.core.events import (
@@ -23,7 +22,7 @@ from elasticdl.master.core.events import (
     WriteManifest,
 )
 from elasticdl.master.core.publishing import publish, remove_unpublished
-from elasticdl.master.core.records import FinishedRecord, Journal
+from elasticdl.master.core.records import FinishedRecord, Journal, ShardsRecord
 from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
@@ -41,9 +40,9 @@ class Outputs:
         """The result is whole, and can't be put in its place: it stays where it is."""
         self._owns_audit = False
 
-    def begin_audit(self, shards: tuple[Shard, ...], again: bool) -> list[GiveUp]:
+    def begin_audit(self, data: ShardsRecord, again: bool) -> list[GiveUp]:
         """Write what the auditor has to know of the data; `again`: a master before this one may have."""
-        spec = self._spec
+        spec, shards = with_plan(self._spec, data.plan), data.shards
         if not spec.audit:
             return []
         try:
@@ -97,7 +96,7 @@ class Outputs:
     def complete_group(self, told: WriteGroupManifest, journal: Journal) -> ManifestWritten:
         """Complete a snapshot of a group's state; for a thread of its own."""
         assert journal.shards is not None, "states are saved when something is trained"
-        cut = told.cut
+        cut, spec = told.cut, with_plan(self._spec, journal.plan)
         draft = checkpoints.group_draft_of(told.directory, cut.view, cut.state.step, passed=cut.passed)
         try:
             path = group.complete(
@@ -107,7 +106,7 @@ class Outputs:
                 written_at=time.time(),
                 state=cut.state,
                 position=told.position,
-                dealing=dealing_of(self._spec, journal.shards),
+                dealing=dealing_of(spec, journal.shards),
                 head=told.head,
                 parts=tuple(group.Part(Path(path), size, crc) for path, size, crc in told.parts),
             )

@@ -25,8 +25,8 @@ from elasticdl.cluster.local.place import Place
 from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events as machine_events
+from elasticdl.master.processes import programs, starting
 from elasticdl.master.processes import replicas as replicas
-from elasticdl.master.processes import starting
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.running.reporter import Reporter
@@ -45,6 +45,9 @@ class ProcessControl:
         reporter: Reporter,
         handle: Callable[[machine_events.Event], None],
         leaves_when_told: Callable[[ProcessName], bool],
+        program: str = "",
+        *,
+        inherits: bool = False,
     ) -> None:
         """Control them.
 
@@ -55,6 +58,8 @@ class ProcessControl:
             reporter: tells people.
             handle: gives the machine an event.
             leaves_when_told: whether the machine asks this process to leave.
+            program: what the user's own program is called, if workers run one.
+            inherits: processes that run were begun by an earlier master, of which nobody knows what it has told them.
         """
         self.forces = {force.role: force for force in forces}
         self.observed = Processes()
@@ -63,6 +68,11 @@ class ProcessControl:
         self._reporter = reporter
         self._handle = handle
         self._leaves_when_told = leaves_when_told
+        self._program = program
+        self._connected: set[str] = set()
+        self._evicted: set[str] = set()
+        running = (str(name) for force in forces for name in force.running())
+        self._inherited = frozenset(running if inherits else ())
 
     def lives(self) -> tuple[ProcessName, ...]:
         """Return the last life of each process that the master launches."""
@@ -71,7 +81,18 @@ class ProcessControl:
     def take(self, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
         """Take what the cluster says; return it if it is the news of an end. `direct` has to follow."""
         self._reporter.changed = True
-        return self.observed.take(time.monotonic(), event)
+        news = self.observed.take(time.monotonic(), event)
+        if isinstance(news, ProcessEnded) and self._program and news.name.role is Role.WORKER:
+            self._judge(news)
+        return news
+
+    def _judge(self, ended: ProcessEnded) -> None:
+        """Find out whether the user's own program has ended by a fault that its exit code does not tell."""
+        name = str(ended.name)
+        known = name in self._inherited
+        connected, evicted = known or name in self._connected, known or name in self._evicted
+        if why := programs.why_fault(self._program, ended, connected=connected, evicted=evicted):
+            self.direct(replicas.Unready(ended.name, why))
 
     def tick(self) -> None:
         """Launch what is due."""
@@ -129,9 +150,14 @@ class ProcessControl:
 
     def connected(self, worker: str, member: MemberId) -> None:
         """Take note that a process has opened its control stream."""
+        self._connected.add(worker)
         starts = self.observed.starts
         if worker in starts:
             starts[worker] = replace(starts[worker], member=member)
+
+    def evicted(self, worker: str) -> None:
+        """Take note that a process is told that its group has left it out."""
+        self._evicted.add(worker)
 
     def forget(self, worker: str) -> set[MemberId]:
         """Take note that a process starts no more; return the member that it was, as far as that is known."""
@@ -152,7 +178,7 @@ class ProcessControl:
             starts[late.name] = replace(starts[late.name], killed_at=now)
             name = process_name(late.name)
             if not late.hangs:
-                self.direct(replicas.Unready(name, counts=counts), name.role)
+                self.direct(replicas.Unready(name, replicas.LATE if counts else ""), name.role)
             self._reporter.tell(
                 EventKind.REPLACED, f"{name} is killed while it {stage}: {late.reason}", worker=late.name
             )

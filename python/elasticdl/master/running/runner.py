@@ -31,7 +31,7 @@ from elasticdl.cluster.cluster import (
     ScaleAsked,
     StopAsked,
 )
-from elasticdl.control.protocol.messages import MemberMessage
+from elasticdl.control.protocol.messages import Evicted, MemberMessage
 from elasticdl.control.protocol.profiling import StepRecorded
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
@@ -66,6 +66,7 @@ from elasticdl.master.running.strategy import Machine, RunnerStrategy, in_backgr
 from elasticdl.master.running.summary import outcome, summary, why_nothing
 from elasticdl.spec.jobspec import JobKind, Strategy
 from elasticdl.spec.machine import check_scale
+from elasticdl.spec.program import name_of
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class Runner(Generic[Machine]):
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._outputs = Outputs(job.place, job.spec)
         self._profiling = Profiling(trains=job.spec.kind is JobKind.TRAIN)
+        self._program = name_of(job.spec.job_command) if job.spec.job_command else ""
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._data_since: float | None = None
@@ -166,6 +168,8 @@ class Runner(Generic[Machine]):
             self._reporter,
             self._handle,
             lambda name: self._strategy.leaves_when_told(self._machine, name),
+            self._program,
+            inherits=self._past.length > 0,
         )
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
@@ -213,7 +217,7 @@ class Runner(Generic[Machine]):
         for record in past.records:
             if isinstance(record, ShardsRecord):
                 # A master before this one may have died between the record and the file.
-                for refused in self._outputs.begin_audit(record.shards, again=True):
+                for refused in self._outputs.begin_audit(record, again=True):
                     self._handle(refused)
         for reported in past.reported:
             self._take(reported)
@@ -378,7 +382,8 @@ class Runner(Generic[Machine]):
         journal = self._machine.journal
         if self._data_since is None and journal.shards is not None:
             self._data_since = now
-        limits = starting.Limits(self._machine.settings.times, self._job.spec.start_seconds, self._data_since)
+        times, ready = self._machine.settings.times, self._job.spec.start_seconds
+        limits = starting.Limits(times, ready, self._data_since, self._program)
         self._processes.replace_overdue(now, limits, counts=not journal.has_begun)
 
     # ------------------------------------------------------------------ the machine
@@ -406,6 +411,8 @@ class Runner(Generic[Machine]):
             case machine_events.Check():
                 self._journal_writer.take(instruction)
             case machine_events.Tell(connection, message):
+                if isinstance(message, Evicted):
+                    self._processes.evicted(self._machine.links[connection].name)
                 self._server.send(connection, message)
             case machine_events.Refuse(connection, reason):
                 self._server.refuse(connection, reason)
@@ -465,8 +472,8 @@ class Runner(Generic[Machine]):
             self._reporter.note("the journal can be written again")
         record, events = append.record, deque[machine_events.Event]()
         match record:
-            case ShardsRecord(shards):
-                events.extend(self._outputs.begin_audit(shards, again=False))
+            case ShardsRecord():
+                events.extend(self._outputs.begin_audit(record, again=False))
             case StoppingRecord():
                 self.direct(replicas.Ending(stopping=True))
                 if not self._machine.journal.has_begun:

@@ -30,13 +30,14 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
-from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import BadData, Cancelled, RingBroken, TransferFailed
+from elasticdl.worker.allreduce.divergence import diverged, is_one, spread
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.parts import PartWriter, read_saved
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
-from elasticdl.worker.contract.allreduce import Adapter, DeviceSums, GateLogs, StepLogs
+from elasticdl.worker.contract.allreduce import Adapter, ChunkResult, Compared, DeviceSums, GateLogs, StepLogs
+from elasticdl.worker.contract.loop import LoopSource
 from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import (
     Applied,
@@ -88,17 +89,29 @@ _PHASES = {
 """What a profile calls work that is one phase of a step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is to be computed: `records` of it were read, `bad` of them left out."""
+
+    compute: Compute
+    records: int
+    bad: int
+    batch: Any
+
+
 @dataclass(slots=True)
-class _Load:
+class Load:
     """Main thread: put this state in place (the transfer has ended, the machine has been told)."""
 
     state: State
 
 
 @dataclass(slots=True)
-class _Item:
+class Item:
+    """One piece of work, in the order of the machine's instructions."""
+
     number: int
-    instruction: Instruction | _Load
+    instruction: Instruction | Load
 
 
 class AllReduceWorker:
@@ -109,7 +122,7 @@ class AllReduceWorker:
         member: Member,
         adapter: Adapter,
         endpoint: Endpoint,
-        chunks: ChunkSource,
+        chunks: LoopSource,
         evaluating: Evaluating | None,
         schedule: Schedule,
         audit: AuditLog | None,
@@ -138,7 +151,7 @@ class AllReduceWorker:
         self._recorder = recorder
 
         self._lock = threading.RLock()
-        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._numbers = 0
         self._cancelled = 0
         """Work with a number up to this one is given up (its view was sealed)."""
@@ -150,6 +163,7 @@ class AllReduceWorker:
         self._sealed_at: float | None = None
 
         self._device = adapter if isinstance(adapter, DeviceSums) else None
+        self._compared = adapter if isinstance(adapter, Compared) else None
         self._result: npt.NDArray[Any] = (
             np.zeros(adapter.size, adapter.dtype) if self._device is None else self._device.result
         )
@@ -187,7 +201,7 @@ class AllReduceWorker:
             case Exit():
                 self._leaving(instruction)
         self._numbers += 1
-        self._queue.put(_Item(self._numbers, instruction))
+        self._queue.put(Item(self._numbers, instruction))
 
     def _open_view(self, view: View) -> None:
         self._release_view(linger=False)
@@ -230,27 +244,41 @@ class AllReduceWorker:
     def run(self) -> Exit:
         """Work until the machine says that this process ends; the caller's thread is the only one that touches the model."""
         while True:
-            item = self._queue.get()
+            item = self.take()
             if isinstance(item.instruction, Exit):
-                self._close()
+                self.close()
                 return item.instruction
             try:
-                began = self._recorder.begin()
-                self._work(item)
-                self._recorder.end(_PHASES.get(type(item.instruction)) if began else None, began)
-                if isinstance(item.instruction, Commit):
-                    self._recorder.end_step(item.instruction.state.step)
+                self.work(item)
             except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
-                self.feed(program_error(error, self._describe_chunk()))
+                self.feed(program_error(error, self.describe_chunk()))
 
-    def _close(self) -> None:
+    def take(self) -> Item:
+        """Wait for the next piece of work; who takes it does it, or lets `work` do it, before the next one."""
+        return self._queue.get()
+
+    def work(self, item: Item) -> None:
+        """Do a piece of work, all but `Exit`. Raises what the user's program raises."""
+        began = self._recorder.begin()
+        self._work(item)
+        self._recorder.end(_PHASES.get(type(item.instruction)) if began else None, began)
+        if isinstance(item.instruction, Commit):
+            self._recorder.end_step(item.instruction.state.step)
+
+    def close(self) -> None:
         """End the threads that work for this one: a process that trains by itself may live on."""
         self._parts.close()
         self._chunks.close()
         if self._evaluating is not None:
             self._evaluating.close()
 
-    def _describe_chunk(self) -> str:
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the state that is in the model."""
+        return 0 if self._position is None else self._position.epoch
+
+    def describe_chunk(self) -> str:
+        """Say which chunk is under way, for messages; empty if none has been."""
         position = self._position
         return (
             ""
@@ -258,31 +286,32 @@ class AllReduceWorker:
             else f"epoch {position.epoch}, task place {position.first_task}, chunk {position.chunk}"
         )
 
-    def _stale(self, item: _Item) -> bool:
+    def stale(self, item: Item) -> bool:
         """Tell whether the item's view was sealed meanwhile; the machine then hears of its end."""
         with self._lock:
             return item.number <= self._cancelled
 
-    def _work(self, item: _Item) -> None:
+    def _work(self, item: Item) -> None:
         instruction = item.instruction
         match instruction:
             case Commit():
-                self._commit(instruction)
+                reason = self.apply(instruction)
+                self.applied(instruction, reason)
             case PassGate():
                 self._pass_gate(instruction)
             case OpenView():
                 self._begin_view(instruction)
-            case _Load(state):
+            case Load(state):
                 self._load(state)
             case TakePart():
                 self._take_part(instruction)
             case EndTraining():
                 self._end_training()
             case ServeState():
-                if not self._stale(item):
+                if not self.stale(item):
                     self._serve(instruction)
             case Heal() | Compute() | Contribute() | Evaluate() | ComputeMetrics() | Export():
-                if self._stale(item):
+                if self.stale(item):
                     self.feed(WorkCancelled())
                 elif isinstance(instruction, Heal):
                     self._heal(instruction)
@@ -345,28 +374,40 @@ class AllReduceWorker:
         return Need(compute.step, compute.lane, task, chunk, (task.epoch, task.id, chunk) if inside else None)
 
     def _compute(self, compute: Compute) -> None:
+        chunk = self.read_chunk(compute)
+        if chunk is None:
+            return
+        began = self._recorder.begin()
+        result = self._adapter.compute(chunk.batch, compute.step, compute.lane)
+        self._recorder.end("compute", began)
+        self.computed(chunk, result)
+
+    def read_chunk(self, compute: Compute) -> Chunk | None:
+        """Return the chunk to be computed; None, with the machine told, if there is nothing in it."""
         self._position = compute.position
         need = self._need(compute)
         if need.key is None:
             self.feed(ChunkComputed(compute.lane, 0, 0.0, 0.0))
-            return
+            return None
         began = self._recorder.begin()
         records, bad, batch = self._chunks.get(need.key)
         self._recorder.end("read", began)
         if batch is None:  # every record of the chunk was bad, and may be
             self.feed(ChunkComputed(compute.lane, records, 0.0, 0.0, bad))
-            return
-        began = self._recorder.begin()
-        result = self._adapter.compute(batch, compute.step, compute.lane)
-        self._recorder.end("compute", began)
-        self.feed(ChunkComputed(compute.lane, records, result.examples, result.loss, bad))
+            return None
+        return Chunk(compute, records, bad, batch)
+
+    def computed(self, chunk: Chunk, result: ChunkResult) -> None:
+        """Say that a chunk is in the accumulator."""
+        examples, loss = result.examples, result.loss
+        self.feed(ChunkComputed(chunk.compute.lane, chunk.records, examples, loss, chunk.bad))
 
     # ------------------------------------------------------------------ the ring and the commit
 
-    def _contribute(self, work: Contribute, item: _Item) -> None:
+    def _contribute(self, work: Contribute, item: Item) -> None:
         with self._lock:
             ring, view = self._ring, self._view
-        if ring is None or view is None or self._stale(item):
+        if ring is None or view is None or self.stale(item):
             self.feed(WorkCancelled())
             return
         if self._audit is not None and work.lines:
@@ -380,6 +421,9 @@ class AllReduceWorker:
             float(sums.flag),
             *map(float, sums.contributors),
         ]
+        compared = self._compared if len(view.members) > 1 else None
+        if compared is not None:
+            trailer += spread(0 if work.blank else 1, 0 if work.blank else compared.fingerprint(work.step))
         alone = self._device is not None and len(view.members) == 1 and self._has_given(work)
         # the sum of a member that is alone stays where it is; its trailer goes the way of all
         result = self._result[:0].data if alone else self._result.data
@@ -392,9 +436,12 @@ class AllReduceWorker:
         except Cancelled:
             self.feed(WorkCancelled())
             return
-        reduced = Trailer(
-            int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:])
-        )
+        end = 4 + work.lanes
+        if compared is not None and not is_one(total[end:]):
+            self.feed(diverged(work.step))
+            return
+        contributors = tuple(int(count) for count in total[4:end])
+        reduced = Trailer(int(total[0]), total[1], total[2], int(total[3]), contributors)
         finite = all_finite(self._result) if self._device is None else self._device.take(alone=alone)
         if not (math.isfinite(reduced.loss) and finite):
             if self._settings.on_nan == "fail":
@@ -417,7 +464,8 @@ class AllReduceWorker:
             self._zeros = np.zeros(self._adapter.size, self._adapter.dtype)
         return self._zeros
 
-    def _commit(self, commit: Commit) -> None:
+    def apply(self, commit: Commit) -> str | None:
+        """Commit a step; return a reason if the user's program wants the job to stop. `applied` follows."""
         if self._audit is not None:
             trailer = commit.trailer
             applied = trailer.examples > 0
@@ -446,6 +494,10 @@ class AllReduceWorker:
                 f"step {commit.state.step} is committed",
                 seconds,
             )
+        return reason
+
+    def applied(self, commit: Commit, reason: str | None) -> None:
+        """Say that a step is committed: from now on others may get this state."""
         self.feed(Applied(commit.state))
         if reason is not None:
             self.feed(StopRequested(reason))
@@ -573,7 +625,7 @@ class AllReduceWorker:
         with self._lock:
             # the model is loaded before any later work of the main thread: the queue keeps the order
             self._numbers += 1
-            self._queue.put(_Item(self._numbers, _Load(state)))
+            self._queue.put(Item(self._numbers, Load(state)))
             seconds = time.monotonic() - began
             text = f"received step {heal.state.step} from {donor} in {seconds:.2f} s"
             self._note(EventKind.HEALED, heal.view, heal.state.step, text, seconds)

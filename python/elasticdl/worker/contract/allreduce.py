@@ -163,3 +163,11 @@ class DeviceSums(Protocol):
 
     def commit(self, examples: float) -> None:
         """Commit the sum that was taken / `examples` (no-op for 0 examples); the accumulator becomes empty."""
+
+
+@runtime_checkable
+class Compared(Protocol):
+    """What an adapter may have besides: its members may come to have other states, as their programs do what they like after a step."""
+
+    def fingerprint(self, step: int) -> int:
+        """Return a hash, below 2²⁰, of what has to be equal in all members before this step: all now and then, what is small always."""

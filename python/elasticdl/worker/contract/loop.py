@@ -73,6 +73,9 @@ class LoopState(Protocol):
     def digest(self) -> str:
         """Return a digest of the state's bits (hexadecimal)."""
 
+    def fingerprint(self, step: int) -> int:
+        """Return a hash, below 2²⁰, of what has to be equal in all processes before this step: all now and then, what is small always."""
+
     def export(self, path: str) -> str:
         """Let the program write its result, if it has said how; return the state's digest. Without a path nothing is written."""
 
@@ -124,7 +127,13 @@ class Session(Protocol):
         """Tell people, in the job's log."""
 
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
-        """Let the program's own work take so long, without a step: it is no hang."""
+        """Let what the program does meanwhile take so long, without being taken for a process that hangs."""
 
-    def finish(self) -> None:
-        """Carry out what follows the last step (evaluations of others, the result); called once, when the program ends."""
+    def finish(self) -> int | None:
+        """Carry out what follows the last step, when the program ends; return the exit code if it has to end at once.
+
+        Raises BadModel, or tells the job, if training has not come to its end.
+        """
+
+    def fail(self, error: BaseException) -> int | None:
+        """Take what the program has raised; return the exit code if it has to end at once."""

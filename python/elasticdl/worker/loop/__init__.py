@@ -1,1 +1,1 @@
-"""Custom training loops: what drives a program's loop in a job of several workers, or in this process alone."""
+"""Custom training loops: the session that a program drives, in a job and alone."""

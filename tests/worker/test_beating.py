@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.job.beating import PatientHeart
+from elasticdl.worker.beating import PatientHeart
 
 
 class Heart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.control.protocol.messages import MemberMessage, Note
-from elasticdl.job.storagenotes import StorageNotes
+from elasticdl.worker.storagenotes import StorageNotes
 
 
 class Stream:

@@ -1,0 +1,28 @@
+"""How the user's own program may end as a worker: a pure decision.
+
+Exit codes say what the master has told a worker, and an entry point of ours knows them. A program may end with any code, also before it has
+called `elasticdl.init()`, from which on it behaves as a worker; then a code proves nothing, and starting it again leads to the same end.
+"""
+
+from __future__ import annotations
+
+from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded
+
+
+def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool) -> str:
+    """Return why an end is a fault of the program, as the rest of a sentence; empty if its code says enough.
+
+    Args:
+        program: what it is called.
+        ended: its end.
+        connected: it has opened a connection to the master.
+        evicted: it was told that its group has left it out.
+    """
+    if ended.code is None or ended.blame is not Blame.PROGRAM:
+        return ""
+    if not connected and ended.code != RELEASED:  # it may have been asked to leave while it connected
+        remedy = f" (does {program} call elasticdl.init()?)" if ended.code in (FINISHED, EVICTED) else ""
+        return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
+    if ended.code == EVICTED and not evicted:
+        return f"has ended with exit code {ended.code}, which is that of a worker told to leave its group, and it was not"
+    return ""

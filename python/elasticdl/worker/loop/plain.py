@@ -1,0 +1,176 @@
+"""`elasticdl.init()`: custom training loops of any framework, which give gradients as arrays and get the step's mean back.
+
+job = elasticdl.init()
+job.state["weights"] = weights
+for chunk in job.chunks(len(data), batch_size=32, num_epochs=3, parameters=weights):
+    mean = job.step(gradients_of(weights, data[chunk]))
+    if mean is not None:
+        weights -= 0.1 * mean
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.data.prefetch import ChunkKey
+from elasticdl.errors import BadInput
+from elasticdl.worker.contract.allreduce import ChunkResult
+from elasticdl.worker.contract.loop import LoopBatch, Session
+from elasticdl.worker.loop.starting import start
+from elasticdl.worker.loop.sums import SumState
+from elasticdl.worker.loop.values import Values
+from elasticdl.worker.seeds import chunk_seeds
+
+if TYPE_CHECKING:
+    from elasticdl.data.plan.ledger import Int64s
+
+
+def init(seed: int = 0) -> PlainJob:
+    """Return the job of this process: the one that has started it, or one of this process alone. Call it once, before anything is computed.
+
+    `seed`: of the order of the data, and of `chunk_seed`. Raises BadInput where another launcher has made a group of processes.
+    """
+    return PlainJob(start(), seed)
+
+
+class PlainJob:
+    """A job, as a loop sees it that has no framework's help.
+
+    Attributes:
+        state: what other workers get when they join, and checkpoints keep: set what the loop changes before its first batch.
+        committed: the last `step` committed a step.
+    """
+
+    def __init__(self, session: Session, seed: int = 0) -> None:
+        """`seed`: of the order of the data, and of `chunk_seed`."""
+        self.state = Values()
+        self.committed = False
+        self._session, self._seed = session, seed
+        self._sums: SumState | None = None
+        self._write: Callable[[str], None] | None = None
+        self._batch: LoopBatch | None = None
+
+    def chunks(
+        self,
+        count: int,
+        batch_size: int,
+        num_epochs: int = 1,
+        *,
+        parameters: Any,
+        shuffle: bool = True,
+        global_batch_size: int = 0,
+        max_step: int = 0,
+    ) -> Iterator[Int64s]:
+        """Yield the numbers of the records of each batch that this process computes, until training ends.
+
+        Args:
+            count: number of records.
+            batch_size: records of a full batch.
+            num_epochs: passes over them; 0: until `stop`.
+            parameters: what gradients are of: a dictionary, a list or an array.
+            shuffle: whether each epoch has an order of its own.
+            global_batch_size: records of a step, a multiple of `batch_size`; 0: one batch of each worker.
+            max_step: steps after which training ends; 0: no limit.
+
+        Raises BadInput for data that can't be trained on, if the job's other workers have another plan, or if a batch was not followed by
+        `step`.
+        """
+        if self._sums is not None:
+            raise BadInput(
+                "job.chunks is called once in a program; more passes over the data are num_epochs="
+            )
+        plan = LoopPlan(count, batch_size, num_epochs, shuffle, global_batch_size, max_step, self._seed)
+        sums = self._sums = SumState(parameters, batch_size, self.state)
+        sums.result_path = self._write
+        self._session.begin(plan, sums, _Numbers(plan))
+        while (batch := self._session.next()) is not None:
+            self._batch, self.committed = batch, False
+            yield np.arange(min(count, batch_size)) if batch.batch is None else batch.batch
+            if self._batch is not None:
+                raise BadInput("a batch was not followed by job.step; each one is, with its gradients")
+
+    def step(self, gradients: Any, examples: float | None = None, loss: float = 0.0) -> Any:
+        """Give the mean gradients of the batch; return those of the whole step, None if it is not committed yet.
+
+        Args:
+            gradients: a tree of arrays like the parameters.
+            examples: what the batch weighs; its records if it is left out.
+            loss: mean loss of the batch, for people.
+
+        Raises BadInput for other shapes than the parameters have, or without a batch.
+        """
+        batch, self._batch = self._batch, None
+        if batch is None or self._sums is None:
+            raise BadInput("job.step follows a batch of job.chunks, once")
+        weight = 0.0
+        if batch.batch is not None:
+            weight = float(batch.records if examples is None else examples)
+            self._sums.add(gradients, weight)
+        self.committed = self._session.step(ChunkResult(weight, loss * weight))
+        return self._sums.mean if self.committed else None
+
+    @property
+    def steps(self) -> int:
+        """Return the committed steps."""
+        return self._session.steps
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the next batch."""
+        return self._session.epoch
+
+    @property
+    def chunk_seed(self) -> int:
+        """Return a seed for what the model draws in this batch: the same in whichever process computes it."""
+        batch = self._batch
+        if batch is None:
+            raise BadInput("job.chunk_seed is that of a batch of job.chunks, before job.step")
+        return int(chunk_seeds(self._seed, batch.step + 1, batch.lane, 1)[0, 0])
+
+    @property
+    def is_writer(self) -> bool:
+        """Tell whether this process writes files and tells people: one does."""
+        return self._session.is_writer
+
+    def result(self, write: Callable[[str], None]) -> None:
+        """Let `write(path)` write the job's result, its `--output`, when training has ended; one process does it."""
+        self._write = write
+        if self._sums is not None:
+            self._sums.result_path = write
+
+    def print(self, *values: object) -> None:
+        """Tell people something, once in the job."""
+        if self.is_writer:
+            self._session.note(" ".join(map(str, values)))
+
+    def stop(self, reason: str) -> None:
+        """End training after the step under way; go on until the batches end."""
+        self._session.stop(reason)
+
+    def long_operation(self, seconds: float) -> AbstractContextManager[None]:
+        """Let what is done meanwhile take so long, without this process being taken for one that hangs."""
+        return self._session.long_operation(seconds)
+
+
+class _Numbers:
+    """Implements `elasticdl.worker.contract.loop.LoopSource`: batches of numbers of records."""
+
+    def __init__(self, plan: LoopPlan) -> None:
+        self._plan, self._ledger = plan, plan.schedule().ledger
+
+    def want(self, keys: Sequence[ChunkKey]) -> None:
+        """Do nothing: numbers take no time."""
+
+    def get(self, key: ChunkKey) -> tuple[int, int, Int64s]:
+        """Return a batch."""
+        epoch, task, chunk = key
+        places = self._ledger.chunk(self._ledger.task_by_id(epoch, task), chunk)
+        return len(places), 0, self._plan.records_of(epoch, places)
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,163 @@
+"""Custom loops with arrays, alone: the order of the data, sums of steps, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.errors import BadInput
+from elasticdl.worker.contract.loop import LoopBatch
+from elasticdl.worker.loop.local import LocalSession
+from elasticdl.worker.loop.plain import PlainJob
+
+DATA = np.random.default_rng(0).normal(size=(50, 4))
+LABELS = DATA @ np.array([1.0, -2.0, 0.5, 3.0])
+
+
+def gradient(weights: Any, rows: Any) -> Any:
+    """Return the mean gradient of a linear regression."""
+    return 2 * DATA[rows].T @ (DATA[rows] @ weights - LABELS[rows]) / len(rows)
+
+
+def train(**settings: Any) -> tuple[Any, list[list[int]], PlainJob]:
+    """Run the loop of the documentation; return its weights and batches."""
+    job = PlainJob(LocalSession(), seed=7)
+    weights = np.zeros(4)
+    job.state["weights"] = weights
+    batches = []
+    for chunk in job.chunks(
+        len(DATA), **{"batch_size": 8, "num_epochs": 3, "parameters": weights, **settings}
+    ):
+        batches.append(chunk.tolist())
+        mean = job.step(gradient(weights, chunk))
+        if mean is not None:
+            weights -= 0.1 * mean
+    return weights, batches, job
+
+
+def test_each_epoch_has_each_record_once_in_an_order_of_its_own() -> None:
+    _, batches, job = train()
+    assert [len(batch) for batch in batches] == [8, 8, 8, 8, 8, 8, 2] * 3
+    epochs = [[one for batch in batches[first : first + 7] for one in batch] for first in (0, 7, 14)]
+    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert (job.steps, job.epoch) == (21, 3)
+    assert train()[1] == batches
+    assert train(shuffle=False)[1][:2] == [list(range(8)), list(range(8, 16))]
+
+
+def test_full_batches_have_the_bits_of_the_plain_loop() -> None:
+    weights, batches, _ = train(batch_size=10)
+    plain = np.zeros(4)
+    for batch in batches:
+        plain -= 0.1 * gradient(plain, np.array(batch))
+    assert weights.tobytes() == plain.tobytes()
+
+
+def test_a_step_of_several_batches_is_one_of_their_records() -> None:
+    weights, batches, job = train(batch_size=5, global_batch_size=10, shuffle=False)
+    together, whole, _ = train(batch_size=10, shuffle=False)
+    assert len(batches) == 2 * len(whole)
+    assert job.steps == len(whole)
+    np.testing.assert_allclose(weights, together, rtol=1e-12)
+
+
+def test_max_step_and_stop_end_training() -> None:
+    assert len(train(max_step=5)[1]) == 5
+    job = PlainJob(LocalSession())
+    seen = 0
+    for _ in job.chunks(50, 10, num_epochs=0, parameters=[np.zeros(1)]):
+        seen += 1
+        job.step([np.ones(1)])
+        if job.steps == 12:
+            job.stop("enough")
+    assert seen == 12
+
+
+def test_seeds_are_those_of_the_place_of_a_batch() -> None:
+    def seeds() -> list[int]:
+        job = PlainJob(LocalSession(), seed=3)
+        found = []
+        for _ in job.chunks(40, 10, global_batch_size=20, parameters=np.zeros(1)):
+            found.append(job.chunk_seed)
+            job.step(np.zeros(1))
+        return found
+
+    assert seeds() == seeds()
+    assert len(set(seeds())) == 4
+
+
+class Scripted(LocalSession):
+    """Alone, but its second batch is a placeholder."""
+
+    def next(self) -> LoopBatch | None:
+        batch = super().next()
+        return (
+            None
+            if batch is None
+            else LoopBatch(batch.epoch, batch.step, batch.lane, 0, None)
+            if batch.step == 1
+            else batch
+        )
+
+
+def test_what_is_computed_of_a_placeholder_is_dropped() -> None:
+    job = PlainJob(Scripted())
+    means = []
+    for chunk in job.chunks(30, 10, parameters=np.zeros(2), shuffle=False):
+        assert len(chunk) == 10
+        means.append(job.step(np.full(2, float(chunk.sum()))))
+        assert job.committed
+    assert [None if mean is None else mean.tolist() for mean in means] == [[45.0, 45.0], None, [245.0, 245.0]]
+
+
+def test_trees_of_gradients_come_back_as_trees() -> None:
+    job = PlainJob(LocalSession())
+    parameters = {
+        "a": [np.zeros((2, 2), np.float32)],
+        "b": (np.zeros(3, np.float32), np.zeros((), np.float32)),
+    }
+    for _ in job.chunks(4, 4, parameters=parameters):
+        mean = job.step({"b": (np.arange(3), 5), "a": [np.eye(2)]})
+        assert mean["a"][0].tolist() == [[1, 0], [0, 1]]
+        assert isinstance(mean["b"], tuple)
+        assert mean["b"][0].dtype == np.float32
+        assert float(mean["b"][1]) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"parameters": np.zeros(4, int)}, "floating-point"),
+        ({"parameters": {}}, "floating-point"),
+        ({"batch_size": 8, "global_batch_size": 12}, "multiple"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        train(**settings)
+
+
+def test_a_loop_that_leaves_steps_out_is_refused() -> None:
+    job = PlainJob(LocalSession())
+    with pytest.raises(BadInput, match=r"not followed by job\.step"):
+        for _ in job.chunks(50, 10, parameters=np.zeros(1)):
+            pass
+    job = PlainJob(LocalSession())
+    with pytest.raises(BadInput, match="follows a batch"):
+        job.step(np.zeros(1))
+    for _ in job.chunks(50, 10, parameters=np.zeros(1)):
+        with pytest.raises(
+            BadInput, match=r"the gradients are / \[2\]; expected those of the parameters, / \[1\]"
+        ):
+            job.step(np.zeros(2))
+        break
+
+
+def test_plans_that_differ_say_where() -> None:
+    plan = LoopPlan(50, 8, 3, True)
+    assert plan.differences(plan) == ""
+    assert plan.differences(LoopPlan(60, 8, 3, False)) == "records (50 and 60), shuffle (True and False)"

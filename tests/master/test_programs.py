@@ -1,0 +1,77 @@
+"""How the user's own program may end as a worker, and how long it may take before anything is heard of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded, ProcessName, Role
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.processes.programs import why_fault
+from elasticdl.master.processes.replicas import GiveUp, Launch, ReplicaSet, Tick, Unready, decide
+from elasticdl.master.processes.starting import Overdue, Start, overdue
+from tests.master.test_starting import LIMITS
+
+WORKER = ProcessName(Role.WORKER, 0, 1)
+ASKS = "(does train.py call elasticdl.init()?)"
+
+
+def why(
+    code: int | None,
+    *,
+    connected: bool,
+    evicted: bool = False,
+    blame: Blame = Blame.PROGRAM,
+    by: int | None = None,
+) -> str:
+    ended = ProcessEnded(WORKER, code, by, blame)
+    return why_fault("train.py", ended, connected=connected, evicted=evicted)
+
+
+@pytest.mark.parametrize(("code", "asks"), [(FINISHED, True), (EVICTED, True), (1, False), (2, False)])
+def test_before_it_is_connected_every_code_is_a_fault(code: int, asks: bool) -> None:
+    said = why(code, connected=False)
+    assert said.startswith(f"has ended with exit code {code} before it was connected to the job")
+    assert said.endswith(ASKS) is asks
+
+
+def test_a_code_that_the_master_has_not_told_is_a_fault() -> None:
+    assert "it was not" in why(EVICTED, connected=True)
+    assert why(EVICTED, connected=True, evicted=True) == ""
+
+
+def test_what_no_program_does_is_none() -> None:
+    assert why(RELEASED, connected=False) == ""
+    assert why(None, connected=False, by=15) == ""
+    assert why(126, connected=False, blame=Blame.START) == ""
+    assert why(FINISHED, connected=True) == ""  # which counts as a fault by itself
+
+
+def test_it_is_said_why_the_job_gives_up() -> None:
+    state, _, _ = decide(0.0, ReplicaSet(1, 0), Tick())
+    state, _, _ = decide(1.0, state, Unready(WORKER, why(EVICTED, connected=False)))
+    _, (said,), _ = decide(1.0, state, ProcessEnded(WORKER, EVICTED, None))
+    assert isinstance(said, GiveUp)
+    assert f"before it was connected to the job {ASKS}: worker 0 has failed 1 times" in said.reason
+
+
+def test_a_later_life_does_not_inherit_the_fault() -> None:
+    state, _, _ = decide(0.0, ReplicaSet(1, 1), Tick())
+    state, _, _ = decide(1.0, state, ProcessEnded(WORKER, None, 9))
+    state, _, _ = decide(1.0, state, Unready(WORKER, "has ended"))  # said of a life that has ended before
+    state, started, _ = decide(60.0, state, Tick())
+    assert started == (Launch(ProcessName(Role.WORKER, 0, 2)),)
+    state, _, _ = decide(61.0, state, ProcessEnded(ProcessName(Role.WORKER, 0, 2), None, 9))
+    assert state.replicas[0].faults == 0
+
+
+def test_a_program_has_the_time_of_a_start_to_call_init() -> None:
+    limits = replace(LIMITS, program="train.py")
+    silent, connected = Start(since=100.0), Start(since=100.0, member=MemberId("m"))
+    assert overdue(699.9, {"worker-0-1": silent}, limits) == []
+    (found,) = overdue(700.0, {"worker-0-1": silent}, limits)
+    reason = "train.py has not called elasticdl.init() after 600 s (start_seconds)"
+    assert found == Overdue("worker-0-1", reason, hangs=False)
+    (found,) = overdue(160.0, {"worker-0-1": connected}, limits)
+    assert found.hangs  # nothing is heard of one that is connected
