@@ -9,6 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
 import elasticdl.torch as edl  # noqa: E402
+from elasticdl.worker.contract.allreduce import ChunkResult  # noqa: E402
+from elasticdl.worker.contract.loop import LoopBatch  # noqa: E402
+from elasticdl.worker.loop.local import LocalSession  # noqa: E402
 
 from .group import Group, digests  # noqa: E402
 from .loops import data, job, network, train  # noqa: E402
@@ -248,3 +251,46 @@ def test_a_member_that_takes_the_state_of_another_one_continues_as_it_does() -> 
     assert [mark.step for mark in states[1]._trained.marks] == [3, 0]
     states[1].load(last)
     assert digests(states) == {states[0].digest()}
+
+
+class Scripted(LocalSession):
+    """Gives the batches of a script, as where a worker receives a state of later."""
+
+    def __init__(self, batches: list[LoopBatch]) -> None:
+        super().__init__()
+        self.batches = batches
+
+    @property
+    def epoch(self) -> int:
+        return self.batches[0].epoch if self.batches else 9
+
+    def next(self) -> LoopBatch | None:
+        return self.batches.pop(0) if self.batches else None
+
+    def step(self, result: ChunkResult) -> bool:
+        return True
+
+
+def test_epochs_are_those_of_the_batches_whatever_is_left_out() -> None:
+    batch = data(8).tensors
+
+    def at(epoch: int, step: int) -> LoopBatch:
+        return LoopBatch(epoch, step, 0, 8, batch)
+
+    class Jumping(Scripted):
+        @property
+        def epoch(self) -> int:
+            """What is known after a step: the state of epoch 5 comes with the next batch."""
+            return min(super().epoch, 3)
+
+    for kind, script in (
+        (Scripted, [at(2, 5), at(2, 6), at(5, 9)]),
+        (Jumping, [at(3, 5), at(3, 6), at(5, 9)]),
+    ):
+        with job(kind(list(script))):
+            loader, model = edl.DataLoader(data(8), batch_size=8, num_epochs=9), network()
+            model, optimizer = edl.elastic(model, sgd(model))
+            seen = []
+            for epoch in loader.epochs():
+                train(model, optimizer, loader, lambda: seen.append(epoch))  # noqa: B023
+            assert seen == [one.epoch for one in script]

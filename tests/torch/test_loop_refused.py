@@ -246,6 +246,9 @@ def test_calls_that_come_too_early_or_too_late() -> None:
         with refused("training begins, and edl.elastic(model, optimizer) was not called"):
             next(iter(loader))
         model, optimizer = edl.elastic(model, sgd(model))
+        scheduled(optimizer)
+        with refused("the optimizer has a learning-rate scheduler; give it, too"):
+            next(iter(loader))
         with refused("optimizer.step() is called where there is no batch"):
             optimizer.step()
         with refused("job.skip() is called where there is no batch"):

@@ -74,3 +74,22 @@ def test_what_an_optimizer_keeps_must_be_writable() -> None:
         match=r"m.py: the state of the optimizer and its scheduler can't be copied to other workers: it has a builtins.set",
     ):
         adapter_of(made_of(dense, lambda parameters: Keeping(parameters, 0.1)))
+
+
+def test_what_an_optimizer_keeps_in_bfloat16_comes_over_as_it_is() -> None:
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.only = torch.nn.Linear(4, 3, dtype=torch.bfloat16)
+
+        def forward(self, rows: Any) -> Any:
+            return self.only(rows.bfloat16()).float()
+
+    user = made_of(Halves)
+    made, healed = adapter_of(user), adapter_of(user, seed=8)
+    commit([made], [records(FULL)], 1)
+    healed.load(made.image())
+    assert healed.digest() == made.digest()
+    momentum = healed.optimizer.state_dict()["state"][1]["momentum_buffer"]
+    assert torch.equal(momentum, made.optimizer.state_dict()["state"][1]["momentum_buffer"])
+    assert momentum.dtype == torch.bfloat16

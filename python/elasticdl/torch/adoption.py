@@ -95,11 +95,6 @@ def _check(
             if id(parameter) in taken:
                 raise passes.wrong("edl.elastic: two optimizers have the same parameter; each has one")
             taken.add(id(parameter))
-        if not schedulers and any("initial_lr" in group for group in optimizer.param_groups):
-            raise passes.wrong(
-                "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: "
-                "model, optimizer, scheduler = edl.elastic(model, optimizer, scheduler=scheduler)"
-            )
     for scheduler in schedulers:
         if not any(getattr(scheduler, "optimizer", None) is one for one in optimizers):
             raise passes.wrong(

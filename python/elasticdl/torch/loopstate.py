@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.files.output import made_beside
-from elasticdl.torch.building import parameters_of
+from elasticdl.torch.building import parameters_of, plain
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.state import check_optimizer, tensors_of
@@ -70,10 +71,17 @@ class Trained:
     def named(self, of: Callable[[torch.nn.Module], Iterable[tuple[str, Any]]]) -> dict[str, Any]:
         """Return what `of` yields of each model, by name."""
         if len(self.models) == 1:
-            return dict(of(self.models[0]))
+            return dict(of(plain(self.models[0])))
         return {
-            f"{number}.{name}": one for number, model in enumerate(self.models) for name, one in of(model)
+            f"{number}.{name}": one
+            for number, model in enumerate(self.models)
+            for name, one in of(plain(model))
         }
+
+    def lacks_a_scheduler(self) -> bool:
+        """Tell whether an optimizer has a scheduler, and none is named: its marks are in the groups of parameters."""
+        groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
+        return not self.schedulers and any("initial_lr" in group for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +267,7 @@ class TorchLoopState:
     def export(self, path: str) -> str:
         """Let the program write its result; return the state's digest. Without a path nothing is written."""
         if path and self.write is not None:
-            with made_beside(path, "result") as written:
+            with made_beside(path, Path(path).name) as written:
                 self.write(str(written))
                 if not written.exists():
                     raise BadModel(
