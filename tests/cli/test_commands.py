@@ -105,6 +105,8 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["tran"], "there is no command 'tran'; did you mean train?"),
         (["train", "--num_worker=3"], "there is no flag --num_worker; did you mean --num_workers?"),
         (["train", "--num-worker=3"], "there is no flag --num_worker; did you mean --num_workers?"),
+        (["train", "--trained_model=m.pt2"], "--trained_model is a setting of `elasticdl evaluate` and `elasticdl predict`: "),
+        (["train", "--checkpoint_dir_for_init=data.csv"], "name a checkpoint, or a directory of checkpoints; weights in a file are"),
         (["train", "--model_def"], "option '--model_def' requires an argument"),
         (["train", "extra"], "got unexpected extra argument (extra)"),
         (["train"], "--model_def is required. The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py."),

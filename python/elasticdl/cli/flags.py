@@ -66,9 +66,12 @@ class Commands(click.Group):
 def _setting_flags(kind: JobKind) -> list[click.Parameter]:
     """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
     known: list[click.Parameter] = [_flag(kind, setting) for setting in settings_of(kind).values()]
+    answered = (*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind)))
+    if kind is JobKind.TRAIN:
+        answered = (*answered, *refused.OF_TRAINED)
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in dict.fromkeys((*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind))))
+        for name in dict.fromkeys(answered)
     ]
     return known + hidden
 
