@@ -34,6 +34,8 @@ class TorchState:
         """`path`: of the model file. Raises BadModel if the optimizer or the scheduler keeps what can't be written."""
         self._tensors = tensors_of(model)
         self._optimizer, self._schedule = optimizer, schedule
+        self._described: tuple[dict[str, Any], list[torch.Tensor]] | None = None
+        """The description of the state, and its tensors themselves in that order; None until somebody asks after a change."""
         try:
             self._found()
         except TypeError as error:
@@ -42,8 +44,17 @@ class TorchState:
                 "numbers, texts, lists and dictionaries"
             ) from None
 
+    def changed(self) -> None:
+        """Forget how the state was described: the optimizer or the schedule may have changed since."""
+        self._described = None
+
     def _found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        """Return the description of the state, and its tensors themselves in that order."""
+        """Return the description of the state, and its tensors; of all parts of an image it is made once."""
+        if self._described is None:
+            self._described = self._describe()
+        return self._described
+
+    def _describe(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
 
         def plain(one: Any) -> Any:
@@ -91,6 +102,7 @@ class TorchState:
             raise TransferFailed(
                 f"{_UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected"
             )
+        self.changed()
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)
