@@ -136,7 +136,7 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["run", "--model_def=m.f", "--", "sh", "x"], "--model_def: a custom training loop makes its model itself; pass what it needs"),
         (["run", "--training_data=d", "--", "sh", "x"], "--training_data: a custom training loop reads its data itself"),
         (["run", "--num_ps_pods=2", "--", "sh", "x"], "--num_ps_pods: a custom training loop has no parameter servers; leave it out"),
-        (["run", "--need_tf_config", "--", "sh", "x"], "--need_tf_config is no longer a setting: the workers of a job change while it runs"),
+        (["run", "--need_tf_config", "--", "sh", "x"], "--need_tf_config is no longer a setting: the workers of a job change"),
         (["run", "--job_command=x"], "--job_command is a flag of `train`; write the command at the end, after `--`"),
         (["run", "--dry-run", "--", "sh", "x"], "--dry_run prints the objects of a job on Kubernetes, and a local job has none"),
         (["run", "-o", "json", "--", "sh", "x"], "-o says how --dry_run prints; give both, or neither"),

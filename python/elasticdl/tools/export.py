@@ -11,7 +11,7 @@ from pathlib import Path
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.choosing import check_has_model, newest_whole
 from elasticdl.checkpoint.group import GroupManifest, read_state
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.checkpoint.parquet import write_parquet
@@ -46,6 +46,7 @@ def export_model(checkpoint: str, spec: JobSpec) -> str:
     Raises BadInput or OSError.
     """
     folder, manifest, passed_over = newest_whole(checkpoint, checkpoints.read_any, "CHECKPOINT")
+    check_has_model(folder, manifest, "CHECKPOINT")
     framework = find_framework(spec)
     form = check_output_name(spec, framework)
     check_output(spec.output, directory=not form.suffix)
