@@ -16,8 +16,8 @@ def check_has_model(folder: Path, manifest: Manifest | GroupManifest, flag: str)
     """Refuse the checkpoint of a custom training loop where that of a model is needed. Raises BadSetting; `flag` as in `newest_whole`."""
     if manifest.dealing.by_record:
         raise BadSetting(
-            f"{flag}: {folder} is of a custom training loop, and only its program knows what is in it; continue it with "
-            f"`elasticdl run --checkpoint_dir_for_init={folder} -- COMMAND`, whose result the program writes"
+            f"{flag}: {folder} is of a program with a custom training loop, which writes its result itself, by job.result(write): "
+            f"go on from there with `elasticdl run --checkpoint_dir_for_init={folder} --output=RESULT -- python train.py`"
         )
 
 

@@ -59,19 +59,33 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
         raise BadModel(
             f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a torch.nn.Module"
         )
-    for module in made.modules():
-        if isinstance(module, _GROUPED) or any(
-            one.__module__.startswith(_SHARDED) for one in type(module).__mro__
-        ):
-            raise BadModel(
-                f"{user.path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
-                "and the statistics of batch normalization with them: use the plain module"
-            )
+    refuse_grouped(made, user.path)
     if sample is not None and any(map(torch.nn.parameter.is_lazy, made.parameters())):
         made.eval()  # what is lazy gets its shape, and nothing else of the sample
         with torch.no_grad():
             call(made, sample.features)
     return made
+
+
+def refuse_grouped(model: torch.nn.Module, path: Any) -> None:
+    """Raise BadModel for a model with a part that talks to other processes itself."""
+    for module in model.modules():
+        if isinstance(module, _GROUPED) or any(
+            one.__module__.startswith(_SHARDED) for one in type(module).__mro__
+        ):
+            raise BadModel(
+                f"{path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
+                "and the statistics of batch normalization with them: use the plain module"
+            )
+
+
+def refuse_unusual(optimizer: torch.optim.Optimizer, path: Any) -> None:
+    """Raise BadModel for an optimizer that can't be given one dense gradient a step."""
+    for kind, why in _STATEFUL.items():
+        if isinstance(optimizer, kind):
+            raise BadModel(
+                f"{path}: {kind.__name__} can't be used, since {why}, and workers exchange one dense gradient a step; use another one"
+            )
 
 
 def plain(model: torch.nn.Module) -> torch.nn.Module:
@@ -87,11 +101,7 @@ def make_optimizer(user: UserModel, model: torch.nn.Module) -> torch.optim.Optim
         raise BadModel(
             f"{user.path}: {_name(user.optimizer)} returned a {type(made).__name__}; expected a torch.optim.Optimizer"
         )
-    for kind, why in _STATEFUL.items():
-        if isinstance(made, kind):
-            raise BadModel(
-                f"{user.path}: {kind.__name__} can't be used, since {why}, and workers exchange one dense gradient a step; use another one"
-            )
+    refuse_unusual(made, user.path)
     known = {id(one) for one in model.parameters()}
     if any(id(one) not in known for one in parameters_of(made)):
         raise BadModel(
@@ -196,7 +206,7 @@ class Feed:
         if not predicts:
             labels = self._tensors(made[1])
             weights = self._tensors(made[2]) if len(made) == 3 else None
-        counts = {len(one) for one in (*_leaves(features), *_leaves(labels), *_leaves(weights))}
+        counts = {len(one) for one in (*leaves(features), *leaves(labels), *leaves(weights))}
         if len(counts) != 1:
             raise BadData(
                 f"{self._user.path}: feed returned {' and '.join(map(str, sorted(counts)))} examples; all tensors have one for each"
@@ -219,13 +229,14 @@ class Feed:
         return tensor
 
 
-def _leaves(tensors: Any) -> Sequence[torch.Tensor]:
+def leaves(tensors: Any) -> Sequence[torch.Tensor]:
+    """Return the tensors of a tree of them, in order; none of None."""
     if tensors is None:
         return ()
     if isinstance(tensors, Mapping):
-        return [leaf for one in tensors.values() for leaf in _leaves(one)]
-    if isinstance(tensors, tuple):
-        return [leaf for one in tensors for leaf in _leaves(one)]
+        return [leaf for one in tensors.values() for leaf in leaves(one)]
+    if isinstance(tensors, tuple | list):
+        return [leaf for one in tensors for leaf in leaves(one)]
     return (tensors,)
 
 

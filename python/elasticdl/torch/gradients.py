@@ -13,7 +13,7 @@ it lies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,15 +39,20 @@ class Gradients:
         full: int,
         path: Any,
         *,
+        averaged: Collection[str] = (),
+        remedy: str = "make it a parameter, or smaller",
         apart: bool = False,
     ) -> None:
         """Make the accumulator of a model, all of which is on one device.
 
-        `buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file; `apart`: as in `HostCopy`.
+        `buffers`: of the model by name; `full`: examples of a full chunk; `path`: of the model file; `averaged`: large buffers that may
+        change; `remedy`: for one that may not; `apart`: as in `HostCopy`.
         """
-        self._parameters, self._path, self._full = parameters, path, full
+        self._parameters, self._path, self._full, self._remedy = parameters, path, full, remedy
         changing = {
-            name: one for name, one in buffers.items() if one.numel() * one.element_size() <= LARGEST_BUFFER
+            name: one
+            for name, one in buffers.items()
+            if one.numel() * one.element_size() <= LARGEST_BUFFER or name in averaged
         }
         self._constants = {name: one for name, one in buffers.items() if name not in changing}
         self._floats = _Joined({name: one for name, one in changing.items() if one.is_floating_point()})
@@ -85,7 +90,14 @@ class Gradients:
         self._floats.keep()
         self._whole.keep()
 
-    def end(self, examples: int) -> None:
+    def drop(self) -> None:
+        """Give up a chunk: the parameters have no gradients, and buffers their committed values again."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._floats.restore()
+        self._whole.restore()
+
+    def end(self, examples: float) -> None:
         """Add a chunk, and give buffers their committed values again. Raises BadModel for what workers can't agree on."""
         weight = examples / self._full
         places, slopes = [], []
@@ -119,7 +131,7 @@ class Gradients:
             if buffer._version != self._versions[name]:
                 raise BadModel(
                     f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of "
-                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: make it a parameter, or smaller"
+                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: {self._remedy}"
                 )
 
     # ------------------------------------------------------------------ a step
@@ -188,7 +200,8 @@ class _Joined:
 
     def restore(self) -> None:
         """Give buffers the values that were kept."""
-        torch._foreach_copy_(list(self.buffers.values()), self._kept)
+        if self._kept:
+            torch._foreach_copy_(list(self.buffers.values()), self._kept)
 
     def commit(self, change: torch.Tensor) -> None:
         """Add a change of all of them, float64."""

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 
+from elasticdl.worker import gpus
 from elasticdl.worker.seeds import chunk_seeds
 
 _SIZES = 64
@@ -34,13 +35,11 @@ def unused_gpus(reserved: int) -> str:
 
     if not reserved or torch.cuda.is_available():
         return ""
-    lack = f"{reserved} GPU{'s are' if reserved > 1 else ' is'} reserved for each worker, PyTorch sees none, and trains on CPUs"
     if torch.version.cuda is None:
-        return f"{lack}: it is built for CPUs only; put PyTorch for CUDA into the image, or leave gpu out of --worker_resource_request"
-    return (
-        f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod "
-        "on that node"
-    )
+        why = gpus.built_for_cpus("put PyTorch for CUDA into the image")
+    else:
+        why = f"the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; {gpus.LOOK}"
+    return gpus.unused_gpus("PyTorch", reserved, why)
 
 
 def settle_compiler() -> None:
@@ -60,10 +59,22 @@ def seed_chunk(seed: int, step: int, lane: int) -> None:
     """Seed all generators that a model may draw from: a function of the job's seed and of the chunk's place, the same in all workers."""
     import torch
 
-    first, second = chunk_seeds(seed, step, lane, 1)[0].tolist()
-    # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
-    torch.default_generator.manual_seed(first << 31 | second)
+    first, second = _seed(seed, step, lane, 0)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(first << 31 | second)
+
+
+def seed_reading(seed: int, epoch: int, batch: int) -> None:
+    """Seed what a data set may draw from while it reads a batch, on the CPU: other numbers than those of any chunk."""
+    _seed(seed, epoch, batch, 1)
+
+
+def _seed(seed: int, first_place: int, second_place: int, use: int) -> tuple[int, int]:
+    import torch
+
+    first, second = chunk_seeds(seed, first_place, second_place, use + 1)[use].tolist()
+    # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
+    torch.default_generator.manual_seed(first << 31 | second)
     random.seed(first)
     np.random.seed(second)  # what layers of the user's own may draw from
+    return first, second

@@ -52,8 +52,7 @@ def resume(
     Raises BadSetting if a position means something else than in the checkpoint, and that matters, or if nothing is left to train.
     """
     manifest, folder = checkpoint.manifest, checkpoint.path.parent
-    is_loop = dealing.by_record
-    _check_kind(checkpoint, is_loop=is_loop)
+    _check_kind(checkpoint, is_loop=dealing.by_record)
     position, step = manifest.position, manifest.state.step
     differences = list(manifest.dealing.differences(dealing))
     if differences and not manifest.is_between_epochs:
@@ -67,11 +66,12 @@ def resume(
             position.epoch, 0, 1, 0
         )  # how many tasks the wave has is decided with the first view
     if schedule.ended(position, step):
-        limits = "the program's num_epochs and max_step" if is_loop else "--num_epochs and --max_step"
+        limits, then = "--num_epochs and --max_step", f"`elasticdl export {folder}` writes its model"
+        if dealing.by_record:
+            limits, then = "num_epochs and max_step in the program", "raise them to go on"
         raise BadSetting(
-            f"{FLAG}: nothing is left to train: {folder} has {position.epoch} epochs and {step:,} steps, and {limits}, "
-            "which count from the very beginning, say no more than that"
-            + ("" if is_loop else f"; `elasticdl export {folder}` writes its model")
+            f"{FLAG}: nothing is left to train: {folder} has {position.epoch} epochs and {step:,} steps, and {limits}, which count from "
+            f"the very beginning, say no more than that; {then}"
         )
     if not schedule.has(position):
         raise BadSetting(

@@ -6,22 +6,19 @@ SIGTERM asks it to leave after a step, an exception is told to the master, and a
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import signal
-import sys
 import threading
-from types import TracebackType
 
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.transport.coredumps import forbid_core_dumps
-from elasticdl.errors import BadInput
+from elasticdl.worker.loop.ending import at_program_end
 from elasticdl.worker.loop.session import JobSession
-from elasticdl.worker.process import MemberProcess
+from elasticdl.worker.process import MemberProcess, leave_soon
 
 
 def join() -> JobSession:
@@ -33,9 +30,9 @@ def join() -> JobSession:
     _log_to_stderr(place.spec().log_level.value)
     # What this process starts is not the worker.
     process = MemberProcess(place, os.environ.pop(PROCESS_ENVIRONMENT))
-    session = JobSession(process)
+    session = JobSession(process, leave_soon)
     _on_term(process)
-    _at_end(session)
+    at_program_end(session)
     return session
 
 
@@ -68,36 +65,3 @@ def _on_term(process: MemberProcess) -> None:
 
     threading.Thread(target=listen, name="sigterm", daemon=True).start()
     os.register_at_fork(after_in_child=forget)
-
-
-def _at_end(session: JobSession) -> None:
-    """Tell the job how the program ends; processes that are forked end without."""
-    raised: list[BaseException] = []
-    before = sys.excepthook
-
-    def on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        raised.append(error)
-
-    def at_exit() -> None:
-        if os.getpid() != own:
-            return
-        if session.left is None:
-            if raised:
-                session.fail(raised[0])
-            elif session.begun:
-                session.finish()
-            else:
-                session.fail(
-                    BadInput("the program ended, and trained nothing: it never asked its loader for a batch")
-                )
-        assert session.left is not None
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Threads of libraries must not hold up an end that the master awaits.
-        os._exit(session.left.code)
-
-    own = os.getpid()
-    sys.excepthook = on_exception
-    atexit.register(at_exit)

@@ -19,6 +19,7 @@ from elasticdl.data.prefetch import ChunkKey
 from elasticdl.errors import BadModel
 from elasticdl.worker.contract.allreduce import ChunkResult, DeviceSums
 from elasticdl.worker.contract.loop import LoopBatch, LoopSource, LoopState
+from elasticdl.worker.loop.ending import LEFT_EARLY
 
 _AHEAD = 64
 """Batches that the source is told of; it reads ahead fewer, as far as its memory allows."""
@@ -27,20 +28,16 @@ _ALONE = 1
 
 
 class LocalSession:
-    """Implements `elasticdl.worker.contract.loop.Session`.
-
-    Attributes:
-        output: path of the result, which is written at the end; empty: there is none.
-    """
+    """Implements `elasticdl.worker.contract.loop.Session`."""
 
     is_writer = True
 
     def __init__(self) -> None:
         """Nothing is trained yet; `begin` says what."""
-        self.output = ""
+        self._output = ""
         self._steps, self._lane, self._examples, self._loss = 0, 0, 0.0, 0.0
         self._position: Position | None = None
-        self._stopped = False
+        self._stopped = self._finished = False
 
     def begin(self, plan: LoopPlan, state: LoopState, source: LoopSource) -> None:
         """Take what is trained. Raises BadInput for data that can't be trained on."""
@@ -106,6 +103,10 @@ class LocalSession:
             self._stopped = True
             self.note(f"stopped after step {self._steps}: {reason}")
 
+    def put_result_at(self, path: str) -> None:
+        """Take where the result is wanted."""
+        self._output = path
+
     def note(self, text: str) -> None:
         """Print a line."""
         print(text, flush=True)
@@ -115,10 +116,21 @@ class LocalSession:
         return nullcontext()
 
     def finish(self) -> None:
-        """Write the result, if there is one."""
-        if self._position is not None:
-            self._source.close()
-            self._state.export(self.output)
+        """Write the result, if there is one, once. Raises BadModel if training has not come to its end."""
+        if self._finished:
+            return
+        self._finished = True
+        position = self._position
+        if position is None:
+            return
+        self._source.close()
+        if not (self._stopped or self._schedule.ended(position, self._steps)):
+            raise BadModel(LEFT_EARLY.format(steps=self._steps))
+        self._state.export(self._output)
+
+    def fail(self, error: BaseException) -> None:
+        """Let nothing follow: the program has failed."""
+        self._finished = True
 
 
 class _Upcoming:

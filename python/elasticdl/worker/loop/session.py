@@ -11,6 +11,7 @@ every worker.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +19,7 @@ from typing import NoReturn
 from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import FoundShards
 from elasticdl.data.plan.loopplan import LoopPlan
-from elasticdl.errors import BadSetting, Cancelled
+from elasticdl.errors import BadModel, BadSetting, Cancelled
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.runner import AllReduceWorker, Chunk, Item
 from elasticdl.worker.allreduce.snapshots import Saving
@@ -35,8 +36,9 @@ from elasticdl.worker.events import (
     StopRequested,
 )
 from elasticdl.worker.loop.adapter import LoopAdapter, adapter_of
+from elasticdl.worker.loop.ending import LEFT_EARLY, NO_RESULT
 from elasticdl.worker.loop.patience import Patience
-from elasticdl.worker.process import MemberProcess, leave_soon
+from elasticdl.worker.process import MemberProcess
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.settings import LoopSettings
 
@@ -51,9 +53,9 @@ class Left(SystemExit):
 class JobSession:
     """Implements `elasticdl.worker.contract.loop.Session`."""
 
-    def __init__(self, process: MemberProcess) -> None:
-        """Nothing is trained yet; `begin` follows."""
-        self._process = process
+    def __init__(self, process: MemberProcess, leaving: Callable[[Exit], None]) -> None:
+        """Nothing is trained yet; `begin` follows. `leaving` is called at once when this process is out of its job."""
+        self._process, self._leaving = process, leaving
         self._patience = Patience(process.heart.alive)
         self._worker: AllReduceWorker | None = None
         self._adapter: LoopAdapter | None = None
@@ -90,16 +92,6 @@ class JobSession:
         """Tell whether this process writes files and tells people: one does."""
         return self._adapter is not None and self._adapter.writes
 
-    @property
-    def begun(self) -> bool:
-        """Tell whether there is something that is trained."""
-        return self._worker is not None
-
-    @property
-    def left(self) -> Exit | None:
-        """Return how this process has left its job, None if it has not."""
-        return self._left
-
     def begin(self, plan: LoopPlan, state: LoopState, source: LoopSource) -> None:
         """Say what is trained, on what, and take part. Raises BadInput for unusable data, or if the job has another plan."""
         schedule = plan.schedule()
@@ -128,9 +120,11 @@ class JobSession:
             heart=process.heart,
             send=process.send,
             settings=LoopSettings(spec.silence_seconds, spec.on_nan.value, output, "", snapshots),
-            leaving=leave_soon,
+            leaving=self._leaving,
             recorder=process.recorder,
         )
+        if spec.output and not state.has_result:
+            process.warn(NO_RESULT)
         process.attach(self._worker.feed)
 
     def next(self) -> LoopBatch | None:
@@ -191,6 +185,9 @@ class JobSession:
         """Ask for the end of training after the step under way."""
         self._reason = self._reason or reason
 
+    def put_result_at(self, path: str) -> None:
+        """Do nothing: `--output` says it."""
+
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""
         self._process.note(text)
@@ -199,10 +196,14 @@ class JobSession:
         """Let what the program does meanwhile take so long without being taken for a worker that hangs."""
         return self._patience.during(seconds)
 
-    def finish(self) -> None:
-        """Carry out what follows the last step, until the master says that the job has ended; it is told if training is not over."""
-        worker = self._running()
+    def finish(self) -> int:
+        """Carry out what follows the last step, until the job has ended; it is told if training is not over. Return the exit code."""
         self._patience.end()
+        if self._worker is None:
+            return self.fail(
+                BadModel("the program ended, and trained nothing: its loop never asked for a batch")
+            )
+        worker = self._worker
         if not self._trained and self._left is None:
             worker.feed(_left_early(self._steps, worker.describe_chunk()))
         while self._left is None:
@@ -214,18 +215,20 @@ class JobSession:
                     worker.work(item)
                 except PROGRAM_ERRORS as error:
                     worker.feed(program_error(error))
+        return self._left.code
 
-    def fail(self, error: BaseException) -> None:
-        """Tell the job that the program has failed, and wait until it knows."""
+    def fail(self, error: BaseException) -> int:
+        """Tell the job that the program has failed, and wait until it knows; return the exit code."""
         self._patience.end()
-        if self._worker is None:
+        if self._worker is None and self._left is None:
             self._end(self._process.report(program_error(error)))
-            return
-        self._worker.feed(program_error(error, self._worker.describe_chunk()))
+        elif self._worker is not None and self._left is None:
+            self._worker.feed(program_error(error, self._worker.describe_chunk()))
         while self._left is None:  # what is not the end of this process is no longer done
             item = self._take()
             if isinstance(item.instruction, Exit):
                 self._end(item.instruction)
+        return self._left.code
 
     # ------------------------------------------------------------------ pieces
 
@@ -278,8 +281,5 @@ class JobSession:
 
 
 def _left_early(steps: int, chunk: str) -> ProgramError:
-    text = (
-        f"the program ended after {steps:,} steps, before its data did: every worker runs its loop to the end; to end training early, call "
-        "job.stop(reason) and go on until the loader ends"
-    )
+    text = LEFT_EARLY.format(steps=steps)
     return ProgramError("program", "left its loop", chunk, text)

@@ -5,27 +5,31 @@ from __future__ import annotations
 import os
 
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
-from elasticdl.errors import BadInput
+from elasticdl.errors import BadSetting
 from elasticdl.worker.contract.loop import Session
+from elasticdl.worker.loop.ending import at_program_end
+from elasticdl.worker.loop.local import LocalSession
 
-_started = False
+_OTHERS = ("RANK", "WORLD_SIZE")
+"""What torchrun, and operators that start programs as it does, put into the environment."""
+_joined = False
 
 
 def start() -> Session:
-    """Return this process's session; called once. Raises BadInput if it is called again, or another launcher has made a group."""
-    global _started
-    if _started:
-        raise BadInput("init() was called before: a program takes part in one job")
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise BadInput(
-            f"init(): torchrun or another launcher has made this process number {os.environ.get('RANK', '?')} of a group "
-            f"(WORLD_SIZE={os.environ['WORLD_SIZE']}); start the program with `elasticdl run --num_workers=N -- python train.py`, or alone"
-        )
-    _started = True
+    """Return this process's session. Raises BadSetting for a second one in a job, or if another launcher has made a group."""
+    global _joined
+    if _joined:
+        raise BadSetting("init() was called before: a program takes part in its job once")
     if PROCESS_ENVIRONMENT in os.environ:
         from elasticdl.worker.loop.joining import join
 
+        _joined = True
         return join()
-    from elasticdl.worker.loop.local import LocalSession
-
-    return LocalSession()
+    if set_there := [f"{name}={os.environ[name]}" for name in _OTHERS if name in os.environ]:
+        raise BadSetting(
+            f"init(): the environment has {' and '.join(set_there)}, as torchrun sets it; start the program with `elasticdl run "
+            "--num_workers=2 -- python train.py`, or alone with `python train.py`. If the platform sets them, unset them"
+        )
+    session = LocalSession()
+    at_program_end(session)
+    return session
