@@ -190,7 +190,7 @@ def test_a_program_that_leaves_its_loop_is_a_failure(made: Made) -> None:
     assert a.join() == "RuntimeError: leaves"
     end = in_background(a.session.finish)
     failed = a.process.hear(ProgramFailed)
-    assert "the program ended after 2 steps, before its data did" in failed.traceback
+    assert "the program ended after step 2, before its data did" in failed.traceback
     a.process.tell(DONE)
     end.join(SECONDS)
     assert a.process.left

@@ -73,7 +73,8 @@ def _check(
         for one in given or (None,):
             if not isinstance(one, kind):
                 raise passes.wrong(
-                    f"edl.elastic: wanted a {kind.__module__.split('.')[1]}.{kind.__name__}, or a list of them; got a {type(one).__name__}"
+                    f"edl.elastic: expected a torch.{'nn' if kind is torch.nn.Module else 'optim'}.{kind.__name__}, or a list of them; "
+                    f"got a {type(one).__name__}"
                 )
     for model in models:
         refuse_grouped(model, passes.program)
@@ -94,11 +95,6 @@ def _check(
             if id(parameter) in taken:
                 raise passes.wrong("edl.elastic: two optimizers have the same parameter; each has one")
             taken.add(id(parameter))
-        if not schedulers and any("initial_lr" in group for group in optimizer.param_groups):
-            raise passes.wrong(
-                "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: "
-                "model, optimizer, scheduler = edl.elastic(model, optimizer, scheduler=scheduler)"
-            )
     for scheduler in schedulers:
         if not any(getattr(scheduler, "optimizer", None) is one for one in optimizers):
             raise passes.wrong(

@@ -115,7 +115,8 @@ class DataLoader:
             while (batch := passes.fetch()) is not None:
                 self._epoch = batch.epoch
                 yield batch.epoch
-                if passes.phase is Phase.FETCHED:
+                # another batch is one that is of a later epoch: the state was received
+                if passes.phase is Phase.FETCHED and passes.fetch() is batch:
                     raise passes.wrong(
                         f"the body of epoch {batch.epoch} did not loop over the loader: for batch in loader"
                     )
@@ -133,12 +134,12 @@ class DataLoader:
                 "the loader is iterated over again, and it has come to the end of all epochs: loop over the epochs with "
                 "`for epoch in loader.epochs()`"
             )
-        passes.looping = True
         # After the last step of an epoch nothing is asked of the session: what the program does now belongs to that step.
         while epoch is None or passes.phase is Phase.FETCHED or passes.session.epoch <= epoch:
             batch = passes.fetch()
             if batch is None or (epoch is not None and batch.epoch != epoch):
                 break
+            passes.looping = True
             yield passes.begin()
         passes.looping = False
         self._finished = epoch is None

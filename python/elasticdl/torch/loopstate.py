@@ -17,12 +17,12 @@ import torch
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.files.output import made_beside
-from elasticdl.torch.building import parameters_of
+from elasticdl.torch.building import parameters_of, plain
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.state import check_optimizer, tensors_of
-from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in, with_tensors
+from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in
+from elasticdl.worker.loop.result import written_by
 
 WHOLE_EVERY = 100
 """Steps between two comparisons of all bits."""
@@ -70,10 +70,17 @@ class Trained:
     def named(self, of: Callable[[torch.nn.Module], Iterable[tuple[str, Any]]]) -> dict[str, Any]:
         """Return what `of` yields of each model, by name."""
         if len(self.models) == 1:
-            return dict(of(self.models[0]))
+            return dict(of(plain(self.models[0])))
         return {
-            f"{number}.{name}": one for number, model in enumerate(self.models) for name, one in of(model)
+            f"{number}.{name}": one
+            for number, model in enumerate(self.models)
+            for name, one in of(plain(model))
         }
+
+    def lacks_a_scheduler(self) -> bool:
+        """Tell whether an optimizer has a scheduler, and none is named: its marks are in the groups of parameters."""
+        groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
+        return not self.schedulers and any("initial_lr" in group for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +235,7 @@ class TorchLoopState:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit."""
         trees, trained = trees_in(image, _NAMES, "a custom training loop of PyTorch"), self._trained
         values = fitting(trees["model"], self._tensors)
-        optimizers, schedulers = (with_tensors(trees[name]) for name in ("optimizers", "schedulers"))
+        optimizers, schedulers = (trees[name] for name in ("optimizers", "schedulers"))
         _check_counts(optimizers, trained.optimizers, "optimizers")
         for optimizer, theirs in zip(trained.optimizers, optimizers, strict=True):
             check_optimizer(optimizer, theirs)
@@ -243,7 +250,7 @@ class TorchLoopState:
         ):  # fmt: skip
             if _keys(one) != _keys(other):
                 raise TransferFailed(f"{UNLIKE}: {name} has other names")
-        self._values.load(with_tensors(trees["values"]))  # all or nothing, like what follows
+        self._values.load(trees["values"])  # all or nothing, like what follows
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)
@@ -257,15 +264,15 @@ class TorchLoopState:
             mark.step, mark.epoch = step, epoch
 
     def export(self, path: str) -> str:
-        """Let the program write its result; return the state's digest. Without a path nothing is written."""
-        if path and self.write is not None:
-            with made_beside(path, "result") as written:
-                self.write(str(written))
-                if not written.exists():
-                    raise BadModel(
-                        f"job.result: the function has written nothing at {written}, the path that it is given"
-                    )
+        """Let the program write its result; return the state's digest. Raises BadModel if it has not said how, or writes nothing."""
+        if path:
+            written_by(self.write, path)
         return self.digest()
+
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the program has said how its result is written."""
+        return self.write is not None
 
 
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:

@@ -67,13 +67,13 @@ class NamedValues(MutableMapping[str, Any]):
         if not isinstance(found, dict) or found.keys() != self._values.keys():
             theirs = ", ".join(map(repr, found)) if isinstance(found, dict) else ""
             raise TransferFailed(
-                f"{UNLIKE}: job.state has {', '.join(map(repr, self._values)) or 'no names'}, and there it had {theirs or 'none'}"
+                f"{UNLIKE}: job.state has the names {', '.join(map(repr, self._values)) or '(none)'}, and there it had "
+                f"{theirs or '(none)'}"
             )
         objects = [name for name, value in self._values.items() if _has_state(value)]
         for name in objects:
             if isinstance(self._values[name], torch.nn.Module):
-                fitting({key: _array(one) for key, one in found[name].items()} if isinstance(found[name], dict) else None,
-                        tensors_of(self._values[name]))  # fmt: skip
+                fitting(found[name], tensors_of(self._values[name]))
         before = {name: _copied(_state_of(self._values[name])) for name in objects}
         try:
             for name in objects:
@@ -102,13 +102,9 @@ def _give(value: Any, state: Any) -> None:
     if isinstance(value, torch.nn.Module):
         with torch.no_grad():
             for name, one in tensors_of(value).items():
-                one.copy_(state[name].view(one.dtype))
+                one.copy_(state[name])
     else:
         value.load_state_dict(state)
-
-
-def _array(one: Any) -> Any:
-    return one.numpy() if isinstance(one, torch.Tensor) else one
 
 
 def _copied(state: Any) -> Any:
@@ -138,10 +134,10 @@ def _filled(mine: Any, theirs: Any) -> Any:
     if isinstance(theirs, torch.Tensor):
         if isinstance(mine, torch.Tensor) and mine.shape == theirs.shape:
             with torch.no_grad():
-                mine.copy_(theirs.view(mine.dtype) if mine.dtype == torch.bfloat16 else theirs)
+                mine.copy_(theirs)
             return mine
         if isinstance(mine, np.ndarray):
-            array = theirs.numpy()
+            array: np.ndarray[Any, Any] = theirs.numpy()
             if mine.shape != array.shape or mine.dtype != array.dtype:
                 return array
             mine[...] = array

@@ -68,6 +68,7 @@ class Passes:
         self._weight: float | None = None
         self._loss: Any = None
         self._spare: Any = None
+        self._batch = LoopBatch(0, 0, 0, 0, None)
 
     def use(self, plan: LoopPlan, source: BatchSource) -> None:
         """Take what data is trained on. Raises BadModel for a second one."""
@@ -83,10 +84,18 @@ class Passes:
             raise self.wrong(
                 "edl.elastic() is called twice; give it all models and optimizers together, as lists"
             )
+        self._check_schedulers(trained)
         self.trained = trained
         self._changes = GradientChanges(
             one for optimizer in trained.optimizers for one in parameters_of(optimizer)
         )
+
+    def _check_schedulers(self, trained: Trained) -> None:
+        if trained.lacks_a_scheduler():
+            raise self.wrong(
+                "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: model, optimizer, scheduler = "
+                "edl.elastic(model, optimizer, scheduler=scheduler)"
+            )
 
     def set_write(self, write: Callable[[str], object]) -> None:
         """Take what writes the result."""
@@ -122,6 +131,7 @@ class Passes:
         if self.trained is None or self.plan is None:
             lacking = "edl.DataLoader(…)" if self.plan is None else "edl.elastic(model, optimizer)"
             raise self.wrong(f"training begins, and {lacking} was not called")
+        self._check_schedulers(self.trained)
         settle_compiler()
         state = TorchLoopState(self.trained, self.values, self.plan.batch_size, self.program)
         state.clips, state.write = self.clips, self._write
@@ -159,9 +169,9 @@ class Passes:
                 )
             if self._stepped and self._changes.since_mark:
                 raise self.wrong(
-                    "a backward pass between the steps of two optimizers: the first one has changed nothing yet, since all of them step "
-                    "when the batch ends. Compute all gradients first; or edl.elastic(alternate=True), and one optimizer for each batch, "
-                    "chosen by job.step"
+                    "a backward pass between the steps of two optimizers: the first one has not changed anything yet, since all of them "
+                    "step when the batch ends. Compute all gradients first; or edl.elastic(alternate=True), and one optimizer for each "
+                    "batch, chosen by job.step"
                 )
             self._stepped.append(optimizer)
             self._changes.mark()

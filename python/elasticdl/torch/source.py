@@ -38,6 +38,7 @@ class BatchSource:
         )
         self._parallel = num_workers * ahead
         self._made: dict[ChunkKey, tuple[int, Any]] = {}
+        self._wanted: dict[ChunkKey, None] = {}
         self._iterator: Iterator[Any] = iter(self._loader)
 
     def want(self, keys: Sequence[ChunkKey]) -> None:

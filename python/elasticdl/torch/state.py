@@ -15,7 +15,7 @@ import torch
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.torch.building import Schedule, plain
-from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in, with_tensors
+from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in
 
 _NAMES = ("model", "optimizer", "schedule")
 
@@ -29,7 +29,7 @@ class TorchState:
         """`path`: of the model file. Raises BadModel if the optimizer or the scheduler keeps what can't be written."""
         self._tensors = tensors_of(model)
         self._optimizer, self._schedule = optimizer, schedule
-        self._trees = TensorTrees(self._kept)
+        self._trees = TensorTrees(self._kept, watched=True)
         try:
             self._trees.found()
         except TypeError as error:
@@ -37,6 +37,10 @@ class TorchState:
                 f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, "
                 "numbers, texts, lists and dictionaries"
             ) from None
+
+    def changed(self) -> None:
+        """Forget how the state was described: the optimizer or the schedule may have changed since."""
+        self._trees.changed()
 
     def _kept(self) -> dict[str, Any]:
         # functions, which a scheduler takes from the model file again, are left out
@@ -59,19 +63,20 @@ class TorchState:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit."""
         trees = trees_of(image)
         values = fitting(trees["model"], self._tensors)
-        optimizer = with_tensors(trees["optimizer"])
+        optimizer = trees["optimizer"]
         check_optimizer(self._optimizer, optimizer)
         if (trees["schedule"] is None) is not (self._schedule is None):
             raise TransferFailed(
                 f"{UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected"
             )
+        self.changed()
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)
         self._optimizer.load_state_dict(optimizer)
         if self._schedule is not None:
             scheduler = self._schedule.scheduler
-            scheduler.load_state_dict(like(scheduler.state_dict(), with_tensors(trees["schedule"])))
+            scheduler.load_state_dict(like(scheduler.state_dict(), trees["schedule"]))
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of the image's body, without making one."""

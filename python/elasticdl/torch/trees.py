@@ -1,6 +1,6 @@
 """Trees of tensors as images of a state: their description, their bytes and their digest, on whatever device they are.
 
-`bfloat16`, which NumPy does not have, travels as the 16-bit numbers of its bits.
+`bfloat16`, which NumPy does not have, travels as the 16-bit numbers of its bits, and its description says so.
 """
 
 from __future__ import annotations
@@ -22,25 +22,37 @@ from elasticdl.worker import tree
 Array = npt.NDArray[Any]
 UNLIKE = "the state does not fit this model and its optimizer"
 """How messages about states begin."""
+_BITS = "bfloat16 as int16"
+"""The only name of a dictionary that stands for a tensor."""
 
 
 class TensorTrees:
-    """Copies named trees out. What they are made of may grow, so their structure is looked at each time."""
+    """Copies named trees out. What they are made of may grow, so their structure is looked at each time, or after each change."""
 
-    def __init__(self, kept: Callable[[], Mapping[str, Any]]) -> None:
-        """`kept`: called for the trees; functions in them are left out."""
-        self._kept = kept
+    def __init__(self, kept: Callable[[], Mapping[str, Any]], *, watched: bool = False) -> None:
+        """`kept`: called for the trees; functions in them are left out. `watched`: who changes something says so (`changed`)."""
+        self._kept, self._watched = kept, watched
+        self._found: tuple[dict[str, Any], list[torch.Tensor]] | None = None
+
+    def changed(self) -> None:
+        """Look at the structure again, when somebody asks for it."""
+        self._found = None
 
     def found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """Return the description of the trees, and their tensors themselves in that order. Raises TypeError for what can't be described."""
+        if self._found is None or not self._watched:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
 
         def plain(one: Any) -> Any:
             if isinstance(one, torch.Tensor | np.ndarray):
                 tensors.append(torch.as_tensor(one))
-                return np.broadcast_to(
-                    np.zeros((), _dtype(tensors[-1])), one.shape
-                )  # without memory: nothing is copied yet
+                # without memory: nothing is copied yet
+                shown = np.broadcast_to(np.zeros((), _dtype(tensors[-1])), one.shape)
+                return {_BITS: shown} if tensors[-1].dtype == torch.bfloat16 else shown
             return None if callable(one) else one
 
         return {name: tree.describe(mapped(one, plain), []) for name, one in self._kept().items()}, tensors
@@ -75,33 +87,31 @@ class TensorTrees:
 
 
 def trees_in(image: StateImage, names: Sequence[str], what: str) -> dict[str, Any]:
-    """Return the trees of an image, with arrays; it has these and no others. Raises TransferFailed for anything else: it is no `what`."""
+    """Return the trees of an image, with tensors; it has these and no others. Raises TransferFailed for anything else: it is no `what`."""
     described = image.meta.get("arrays")
     if not isinstance(described, Mapping) or described.keys() != set(names):
         raise TransferFailed(f"the state is not one of {what}")
     nodes = [described[name] for name in names]
     arrays = iter(tree.split(image.body, [one for node in nodes for one in tree.sizes(node)]))
-    return {name: tree.build(node, arrays) for name, node in zip(names, nodes, strict=True)}
+    return {name: _with_tensors(tree.build(node, arrays)) for name, node in zip(names, nodes, strict=True)}
 
 
 def fitting(found: Any, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return arrays as tensors of these types. Raises TransferFailed if names, types or shapes are others."""
-    theirs = (
-        {name: (str(value.dtype), value.shape) for name, value in found.items()}
-        if isinstance(found, dict)
-        else {}
-    )
-    mine = {name: (str(_dtype(one)), tuple(one.shape)) for name, one in wanted.items()}
+    """Return tensors by name. Raises TransferFailed if names, types or shapes are others."""
+    theirs = {name: _shown(one) for name, one in found.items()} if isinstance(found, dict) else {}
+    mine = {name: _shown(one) for name, one in wanted.items()}
     for name in (*mine, *theirs):
         if mine.get(name) != theirs.get(name):
             raise TransferFailed(
-                f"{UNLIKE}: {name}: expected {_shown(mine.get(name))}, received {_shown(theirs.get(name))}"
+                f"{UNLIKE}: {name}: expected {mine.get(name, 'nothing')}, received {theirs.get(name, 'nothing')}"
             )
-    return {name: _tensor(value).view(wanted[name].dtype) for name, value in found.items()}
+    return dict(found) if isinstance(found, dict) else {}
 
 
-def _shown(described: tuple[str, tuple[int, ...]] | None) -> str:
-    return "nothing" if described is None else f"{described[0]} {list(described[1])}"
+def _shown(one: Any) -> str:
+    if not isinstance(one, torch.Tensor):
+        return f"a {type(one).__name__}"
+    return f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}"
 
 
 @functools.cache
@@ -126,9 +136,14 @@ def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def with_tensors(kept: Any) -> Any:
-    """Return a tree with tensors for its arrays."""
-    return mapped(kept, lambda one: _tensor(one) if isinstance(one, np.ndarray) else one)
+def _with_tensors(kept: Any) -> Any:
+    if isinstance(kept, dict):
+        if kept.keys() == {_BITS} and isinstance(kept[_BITS], np.ndarray) and kept[_BITS].dtype == np.int16:
+            return _tensor(kept[_BITS]).view(torch.bfloat16)
+        return {key: _with_tensors(value) for key, value in kept.items()}
+    if isinstance(kept, list | tuple):
+        return type(kept)(map(_with_tensors, kept))
+    return _tensor(kept) if isinstance(kept, np.ndarray) else kept
 
 
 def mapped(kept: Any, change: Callable[[Any], Any]) -> Any:

@@ -9,8 +9,13 @@ from types import TracebackType
 from typing import Protocol
 
 LEFT_EARLY = (
-    "the program ended after {steps:,} steps, before its data did: every worker runs its loop to the end; to end training early, call "
+    "the program ended after step {steps:,}, before its data did: every worker runs its loop to the end; to end training early, call "
     "job.stop(reason) and go on until the loop ends"
+)
+
+NO_RESULT = (
+    "--output: the program has not said how its result is written; call job.result(write), where write(path) writes it, before "
+    "training ends"
 )
 
 

@@ -20,8 +20,9 @@ from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobKind
+from elasticdl.worker.events import Exit
 from elasticdl.worker.loop.ending import Finishing, at_program_end
-from elasticdl.worker.process import MemberProcess
+from elasticdl.worker.process import MemberProcess, leave_soon
 
 _OTHER_WORK = {
     JobKind.TRAIN: "init() is for programs that train, and --work=tasks is given; start this program without it, or get its records with "
@@ -34,7 +35,7 @@ _OTHER_WORK = {
 Session = TypeVar("Session", bound=Finishing)
 
 
-def join(kind: JobKind, made: Callable[[MemberProcess], Session]) -> Session:
+def join(kind: JobKind, made: Callable[[MemberProcess, Callable[[Exit], None]], Session]) -> Session:
     """Make this process the worker that its job has started; called once, before the program starts processes or threads of its own.
 
     `kind`: of the jobs in which a program may take part so; `made`: makes its session. Raises BadSetting in a job of the other kind.
@@ -46,7 +47,7 @@ def join(kind: JobKind, made: Callable[[MemberProcess], Session]) -> Session:
     _log_to_stderr(place.spec().log_level.value)
     # What this process starts is not the worker.
     process = MemberProcess(place, os.environ.pop(PROCESS_ENVIRONMENT))
-    session = made(process)
+    session = made(process, leave_soon)
     _on_term(process)
     at_program_end(session)
     if process.spec.kind is not kind:

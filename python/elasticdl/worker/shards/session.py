@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,7 +16,7 @@ from elasticdl.errors import BadModel, BadSetting, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
 from elasticdl.worker.events import Exit, ProgramError
 from elasticdl.worker.loop.session import Left
-from elasticdl.worker.process import MemberProcess, leave_soon
+from elasticdl.worker.process import MemberProcess
 from elasticdl.worker.raised import program_error
 from elasticdl.worker.shards.output import parts_in
 from elasticdl.worker.shards.source import Room, Source
@@ -32,9 +33,9 @@ LEFT_EARLY = (
 class JobTasks:
     """Implements `elasticdl.worker.shards.face.Tasks`."""
 
-    def __init__(self, process: MemberProcess) -> None:
-        """Nothing is processed yet; `begin` follows."""
-        self._process = process
+    def __init__(self, process: MemberProcess, leaving: Callable[[Exit], None]) -> None:
+        """Nothing is processed yet; `begin` follows. `leaving` is called at once when this process is out of its job."""
+        self._process, self._leaving = process, leaving
         self._inbox: TaskInbox | None = None
         self._task: ShardTask | None = None
         self._left: Exit | None = None
@@ -69,7 +70,7 @@ class JobTasks:
             # What workers have published that died before a master knew of it, or together with it.
             self._published = parts_in(self._directory)
         member = TaskMember(process.id, process.name, "")
-        self._inbox = TaskInbox(member, process.heart, process.send, leave_soon, lambda: None)
+        self._inbox = TaskInbox(member, process.heart, process.send, self._leaving, lambda: None)
         process.attach(self._inbox.feed)
 
     def next(self) -> ShardTask | None:
