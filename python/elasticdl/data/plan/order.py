@@ -13,6 +13,7 @@ from elasticdl.data.plan.evaluation import MOST_TASKS, EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.programtasks import tasks_of_program
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -133,6 +134,8 @@ def pass_of(spec: JobSpec, shards: tuple[Shard, ...]) -> OnePass:
     """Return the tasks of a job that trains nothing. Raises BadInput for data that can't be used."""
     if spec.kind is JobKind.EVALUATE:
         return EvaluationPlan(shards, spec.minibatch_size)
+    if spec.kind is JobKind.PROCESS:
+        return tasks_of_program(shards, spec.minibatch_size)
     return OnePass(shards, spec.minibatch_size, spec.num_minibatches_per_task, MOST_TASKS)
 
 
