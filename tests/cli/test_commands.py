@@ -41,6 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "loop.yaml").write_text("job_command: sh x\nminibatch_size: 32\n")
     return tmp_path
 
 
@@ -105,6 +106,8 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["tran"], "there is no command 'tran'; did you mean train?"),
         (["train", "--num_worker=3"], "there is no flag --num_worker; did you mean --num_workers?"),
         (["train", "--num-worker=3"], "there is no flag --num_worker; did you mean --num_workers?"),
+        (["train", "--trained_model=m.pt2"], "--trained_model is a setting of `elasticdl evaluate` and `elasticdl predict`: "),
+        (["train", "--checkpoint_dir_for_init=data.csv"], "name a checkpoint, or a directory of checkpoints; weights in a file are"),
         (["train", "--model_def"], "option '--model_def' requires an argument"),
         (["train", "extra"], "got unexpected extra argument (extra)"),
         (["train"], "--model_def is required. The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py."),
@@ -123,6 +126,25 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["train", "--model_zoo=nothing"], "--model_zoo: 'nothing' is not a directory (looked from"),
         (["train", "--training_data=nothing"], "--training_data: 'nothing' does not exist (looked from"),
         (["train", "--output=/proc/m.keras"], "--output: '/proc/m.keras' can't be written: no file can be made in /proc by the user "),
+        (["run"], "COMMAND: there is no command; write that of the program, as in `elasticdl run -- python train.py`"),
+        (["run", "--", ""], "COMMAND: there is no command"),
+        (["run", "--", "python3", "train.py"], "the command can't be run: there is no file 'train.py' (looked from"),
+        (["run", "python3", "train.py", "--num_worker=3"], "there is no file 'train.py'"),
+        (["run", "--num_worker=3", "--", "x"], "there is no flag --num_worker; did you mean --num_workers?"),
+        (["run", "--", "no-such-program"], "there is no program 'no-such-program' (looked for in PATH)"),
+        (["run", "--", "train.py"], "'train.py' is no program; `elasticdl run -- python train.py` runs a file of Python"),
+        (["run", "--model_zoo=nothing", "--", "sh", "x"], "--model_zoo: 'nothing' is not a directory"),
+        (["run", "--minibatch_size=32", "--", "sh", "x"], "--minibatch_size: the program of a custom training loop says it: DataLoader("),
+        (["run", "--model_def=m.f", "--", "sh", "x"], "--model_def: a custom training loop makes its model itself; pass what it needs"),
+        (["run", "--training_data=d", "--", "sh", "x"], "--training_data: a custom training loop reads its data itself"),
+        (["run", "--num_ps_pods=2", "--", "sh", "x"], "--num_ps_pods: a custom training loop has no parameter servers; leave it out"),
+        (["run", "--need_tf_config", "--", "sh", "x"], "--need_tf_config is no longer a setting: the workers of a job change while it"),
+        (["run", "--job_command=x"], "--job_command is a flag of `train`; write the command at the end, after `--`"),
+        (["run", "--dry-run", "--", "sh", "x"], "--dry_run prints the objects of a job on Kubernetes, and a local job has none"),
+        (["run", "-o", "json", "--", "sh", "x"], "-o says how --dry_run prints; give both, or neither"),
+        (["run", "-f", "loop.yaml"], "minibatch_size in loop.yaml: the program of a custom training loop says it"),
+        (["run", "--image_name=x", "--model_zoo=nothing", "--", "sh"], "--model_zoo: 'nothing' is not a directory here; name one, or the"),
+        (["run", "--image_name=x", "--model_zoo=.", "--", "python3", "no.py"], "there is no file 'no.py' (looked from"),
         (["status", "nobody"], "no job is named 'nobody'; there are no jobs"),
         (["logs", "nobody"], "no job is named 'nobody'"),
         (["stop", "nobody"], "no job is named 'nobody'"),
@@ -191,6 +213,33 @@ def test_flags_win_over_the_file(run: Run, here: Path, monkeypatch: pytest.Monke
     assert (str(seen[0].num_workers), seen[0].seed, seen[0].shuffle) == ("2:3", 5, False)
     run("train", "--shuffle", "-f", "job.yaml")
     assert seen[1].shuffle is True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--num-workers=3", "--", "sh", "my train", "--num_workers=5", "--", "-f"],
+        ["run", "--num-workers=3", "sh", "my train", "--num_workers=5", "--", "-f"],
+        ["run", "-f", "job.yaml"],
+        ["run", "-f", "job.yaml", "--num_workers=3", "--", "sh", "my train", "--num_workers=5", "--", "-f"],
+        ["train", "--num_workers=3", "--job_command=sh 'my train' --num_workers=5 -- -f"],
+    ],
+)
+def test_words_of_a_command_are_the_program_s(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    (here / "job.yaml").write_text("job_command: sh 'my train' --num_workers=5 -- -f\nnum_workers: 3\n")
+    seen: list[JobSpec] = []
+
+    def pretend(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
+        seen.append(spec)
+        return Outcome(0, {}, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(submit, "submit", pretend)
+    assert run(*arguments) == (0, "", "")
+    assert seen[0].job_command == ("sh", "my train", "--num_workers=5", "--", "-f")
+    assert seen[0].num_workers.maximum == 3
+    assert (seen[0].job_name, seen[0].model_zoo) == ("sh", "")
 
 
 def test_flags_that_change_nothing_are_accepted_with_a_note(

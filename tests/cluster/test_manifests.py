@@ -126,6 +126,20 @@ def test_objects_are_as_written(name: str) -> None:
     assert text(name) == (GOLDEN / f"{name}.yaml").read_text()
 
 
+def test_only_workers_run_the_user_s_program() -> None:
+    loop = build(
+        from_arguments({"job_command": "python train.py", "image_name": "i", "job_name": "j", "envs": "A=1"})
+    )
+    commands = {
+        role: manifests.pod_of(loop, role)["spec"]["containers"][0]["command"]
+        for role in manifests.roles(loop)
+    }
+    assert commands == {
+        Role.MASTER: ["python3", "-P", "-m", "elasticdl.job.master"],
+        Role.WORKER: ["python3", "-P", "-m", "elasticdl.job.program"],
+    }
+
+
 def test_no_secret_stands_in_the_open() -> None:
     """Token and keys are in the Secret only, and each role sees its own key only."""
     for body in objects()["full"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import time
@@ -41,16 +42,59 @@ def feed(dataset, mode, metadata):
     return dataset.map(parse)
 """
 
-RAISES = """
+ENDS = """
 
-class Raises(keras.callbacks.Callback):
+class Ends(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch >= 4:
-            raise ArithmeticError("the user's own mistake")
+            self.model.stop_training = True
 
 
 def callbacks():
-    return [Raises()]
+    return [Ends()]
+"""
+
+PLAIN = """\
+import numpy as np
+
+from elasticdl.reference import SGD, Callback, Computed, Linear
+
+
+def custom_model():
+    return Linear(2)
+
+
+def optimizer():
+    return SGD(0.01)
+
+
+def feed(records, mode, metadata):
+    values = np.stack([np.frombuffer(record, np.float32) for record in records])
+    return values[:, :2], values[:, 2]
+"""
+"""The same model without TensorFlow, whose import is most of such a job's time: for what no framework has a part in."""
+
+LOST = (
+    PLAIN.replace("Linear(2)", "Lost(2)")
+    + """
+
+class Lost(Linear):
+    def compute(self, *given):
+        found = super().compute(*given)
+        return Computed(np.nan, {name: np.nan * one for name, one in found.gradients.items()})
+"""
+)
+
+ACTS = """
+
+class Acts(Callback):
+    def on_step_end(self, logs):
+        if logs.step >= 5:
+            {act}
+
+
+def callbacks():
+    return [Acts()]
 """
 
 
@@ -70,7 +114,7 @@ def room(directory: Path, source: str, count: int = 64) -> dict[str, object]:
         "num_workers": 1,
         "minibatch_size": 4,
         "num_minibatches_per_task": 1,
-        "output": directory / "model.keras",
+        "output": directory / ("model.keras" if "keras" in source else "model.npz"),
     }
 
 
@@ -90,20 +134,24 @@ def check(result: Result, code: int, *said: str) -> None:
     assert result.err.count("Traceback") <= 1, result.err
 
 
+def told(directory: Path) -> str:
+    """Return what the only job of a directory has told; its terminal may come too late for the notes of one that trains for moments."""
+    (events,) = (directory / "state").glob("**/events.jsonl")
+    return "\n".join(json.loads(line)["text"] for line in events.read_text().splitlines())
+
+
 @pytest.mark.parametrize(
     ("before", "after", "workers", "said"),
     [
         ("keras.layers.Dense({units})", "keras.layers.Dens(1)", 2, ["model.py", "Dens", "line 7"]),
-        ("return values[:2], values[2:]", "return values", 1, ["model.py: feed returned", "expected"]),
-        ("values[:2], values[2:]", "values, values[2:]", 1, ["model.py", "expected features", "[None, 2]", "received"]),
         ("tf.square(predictions - labels)", "predictions + tf.zeros((5, 5))", 1, ["Incompatible shapes: [4,1] vs. [5,5]"]),
-        ("keras.optimizers.SGD(0.01)", "'sgd'", 1, ["model.py: optimizer returned a str; expected a Keras optimizer"]),
     ],
-    ids=["model", "feed", "shapes", "loss", "optimizer"],
+    ids=["model", "loss"],
 )  # fmt: skip
 def test_what_only_running_shows_ends_the_job_before_its_first_step(
     start: Start, tmp_path: Path, before: str, after: str, workers: int, said: list[str]
 ) -> None:
+    """What it says of other mistakes is found without jobs, in `tests/keras`."""
     source = MODEL.replace(before, after).replace("{units}", "1")
     result = start(**{**room(tmp_path, source), "num_workers": workers}).wait()
     check(result, 2, *said)
@@ -112,18 +160,19 @@ def test_what_only_running_shows_ends_the_job_before_its_first_step(
 
 
 def test_a_corrupt_record_is_named(start: Start, tmp_path: Path) -> None:
-    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    settings = room(tmp_path, PLAIN)
     damage(tmp_path, 37)
     check(start(**settings).wait(), 2, "record 37 of", "numbers.tfrecord")
 
 
 def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
-    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    settings = room(tmp_path, PLAIN)
     damage(tmp_path, 3, 37)
     result = start(
         **{**settings, "num_workers": 2}, max_bad_records=2, num_epochs=2, audit=tmp_path / "audit"
     ).wait()
-    check(result, 0, "skips record 37 of")
+    check(result, 0)
+    assert "skips record 37 of" in told(tmp_path)
     assert result.summary["bad_records"] == 2
     report = audit(tmp_path / "audit")
     assert [epoch.counted for epoch in report.epochs] == [64, 64]
@@ -132,17 +181,16 @@ def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_a_number_fails_the_job(start: Start, tmp_path: Path) -> None:
-    source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
-    result = start(**room(tmp_path, source.replace("{units}", "1"))).wait()
+    result = start(**room(tmp_path, LOST)).wait()
     check(result, 1, "the loss of step 1 is nan", "--on_nan=skip_step")
 
 
 def test_steps_that_are_not_numbers_may_be_skipped(start: Start, tmp_path: Path) -> None:
-    source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
-    settings = room(tmp_path, source.replace("{units}", "1"))
+    settings = room(tmp_path, LOST)
     result = start(**{**settings, "num_workers": 2}, on_nan="skip_step", audit=tmp_path / "audit").wait()
-    check(result, 0, "changes nothing (on_nan=skip_step)")
-    assert (tmp_path / "model.keras").exists()
+    check(result, 0)
+    assert "changes nothing (on_nan=skip_step)" in told(tmp_path)
+    assert (tmp_path / "model.npz").exists()
     assert result.summary["idle_steps"] == result.summary["steps"] > 0
     report = audit(tmp_path / "audit")
     assert (report.trained, report.idle_records) == (0, 64)
@@ -151,10 +199,10 @@ def test_steps_that_are_not_numbers_may_be_skipped(start: Start, tmp_path: Path)
 def test_a_place_for_the_audit_may_be_used_again_after_a_failure_before_the_first_step(
     start: Start, tmp_path: Path
 ) -> None:
-    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    settings = room(tmp_path, PLAIN)
     model = tmp_path / "zoo" / "model.py"
     right = model.read_text()
-    model.write_text(right.replace("values[:2], values[2:]", "values"))
+    model.write_text(right.replace("values[:, :2], values[:, 2]", "values"))
     check(start(**settings, audit=tmp_path / "audit").wait(), 2, "feed returned")
     model.write_text(right)
     check(start(**settings, audit=tmp_path / "audit").wait(), 0)
@@ -188,24 +236,23 @@ def test_rows_with_too_few_columns_are_told_in_a_few_lines(start: Start, tmp_pat
 
 
 def test_an_empty_file_among_others_is_told(start: Start, tmp_path: Path) -> None:
-    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    settings = room(tmp_path, PLAIN)
     (tmp_path / "data" / "empty.tfrecord").touch()
-    check(start(**settings).wait(), 0, "empty.tfrecord has no records")
+    check(start(**settings).wait(), 0)
+    assert "empty.tfrecord has no records" in told(tmp_path)
 
 
 @pytest.mark.parametrize("where", ["import", "model", "callback"])
 def test_a_program_that_ends_its_process_fails_the_job(start: Start, tmp_path: Path, where: str) -> None:
     """An exit code that a worker ends with when it is asked to must not make it look as if it had been."""
-    source = MODEL.replace("{units}", "1")
+    source = PLAIN
     match where:
         case "import":
             source = "import sys\nsys.exit(3)\n" + source
         case "model":
-            source = source.replace("    inputs =", "    raise KeyboardInterrupt\n    inputs =")
+            source = source.replace("    return Linear", "    raise KeyboardInterrupt\n    return Linear")
         case "callback":
-            source += RAISES.replace(
-                'raise ArithmeticError("the user\'s own mistake")', "raise SystemExit(0)"
-            )
+            source += ACTS.format(act="raise SystemExit(0)")
     result = start(**room(tmp_path, source), num_epochs=50).wait()
     check(result, 1, "KeyboardInterrupt" if where == "model" else "SystemExit", "model.py")
 
@@ -215,7 +262,7 @@ def test_a_disk_that_is_full_at_the_start_ends_the_job_with_its_name(
 ) -> None:
     """The end can't be journalled, either: the job ends all the same, when it is clear that nothing can be trained."""
     environment = {"XDG_STATE_HOME": str(small_disk.path)}
-    job = start(environment, **room(tmp_path, MODEL.replace("{units}", "1")))
+    job = start(environment, **room(tmp_path, PLAIN))
     while not list(small_disk.path.rglob("master-0-1.log")):  # it takes a while until it opens its journal
         assert job.process.poll() is None, job.wait().err
         time.sleep(0.001)
@@ -232,32 +279,35 @@ def test_a_disk_that_is_full_at_the_start_ends_the_job_with_its_name(
 
 def test_a_worker_that_ends_itself_without_a_word_fails_the_job(start: Start, tmp_path: Path) -> None:
     """No exception is raised, nothing can be reported, and the exit code says that all is well."""
-    source = MODEL.replace("{units}", "1").replace(
-        "    inputs =", "    import os\n    os._exit(0)\n    inputs ="
-    )
+    source = PLAIN.replace("    return Linear", "    import os\n    os._exit(0)\n    return Linear")
     result = start(**room(tmp_path, source), relaunch_on_worker_failure=0).wait()
     check(result, 1, "has ended (exit code 0)", "relaunch_on_worker_failure is 0")
 
 
-def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tmp_path: Path) -> None:
-    source = MODEL.replace("{units}", "1") + RAISES.replace(
-        'raise ArithmeticError("the user\'s own mistake")', "self.model.stop_training = True"
-    )
+@pytest.mark.parametrize(
+    ("source", "times"),
+    [(MODEL.replace("{units}", "1") + ENDS, 1), (PLAIN + ACTS.format(act="return True"), 2)],
+    ids=["keras", "reference"],
+)
+def test_a_callback_ends_the_training_at_its_step_for_everybody(
+    start: Start, tmp_path: Path, source: str, times: int
+) -> None:
     settings = {**room(tmp_path, source), "num_workers": 2}
-    for _ in range(3):
+    for _ in range(times):
         result = start(**settings, num_epochs=50).wait()
-        check(result, 0, "asked for the end of training after step 5")
+        check(result, 0)
+        assert "asked for the end of training after step 5" in result.summary["reason"]
         assert result.summary["steps"] == 5
 
 
 def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None:
-    settings = room(tmp_path, MODEL.replace("{units}", "1") + RAISES)
+    settings = room(tmp_path, PLAIN + ACTS.format(act='raise ArithmeticError("the user\'s own mistake")'))
     result = start(**{**settings, "num_workers": 2}, num_epochs=50).wait()
     check(result, 1, "ArithmeticError: the user's own mistake", "model.py")
     assert (
         result.err.count("ArithmeticError: the user's own mistake") <= 2
     )  # the traceback's last line, and the reason
-    assert not (tmp_path / "model.keras").exists()
+    assert not (tmp_path / "model.npz").exists()
 
 
 @pytest.mark.parametrize(
@@ -312,5 +362,5 @@ def test_a_full_disk_at_the_end_leaves_the_earlier_output(start: Start, tmp_path
 
 
 def test_empty_data_is_refused(start: Start, tmp_path: Path) -> None:
-    settings = room(tmp_path, MODEL, count=0)
+    settings = room(tmp_path, PLAIN, count=0)
     check(start(**settings).wait(), 2, "data has no records: the file is empty")

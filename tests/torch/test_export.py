@@ -57,7 +57,8 @@ def test_both_files_give_plain_pytorch_what_the_job_had(model: Any, tmp_path: Pa
     assert torch.equal(made.model.eval()(features), expected)
     # of any number of examples
     torch.testing.assert_close(torch.export.load(program).module()(features), expected)
-    np.testing.assert_array_equal(predict(user, state, raw), expected.detach().numpy())
+    for weights in (state, program):
+        np.testing.assert_array_equal(predict(user, weights, raw), expected.detach().numpy())
 
 
 @pytest.mark.parametrize("model", [normed, lazy])
@@ -104,7 +105,7 @@ def test_a_model_that_can_not_be_exported_says_so_and_leaves_what_was_there(tmp_
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"no file of PyTorch", "m.pt can't be read as what --output_format=state_dict writes: "),
+        (b"no file of PyTorch", "m.pt can't be read as what --output_format=state_dict or exported writes: "),
         (b"", "m.pt can't be read as .*: EOFError"),
         ([1, 2], "m.pt is of another model than that of m.py: .*it has a list"),
         ({"weight": None}, "m.pt is of another model than that of m.py: .*; give the --model_def"),

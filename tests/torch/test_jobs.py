@@ -42,7 +42,7 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
     begin: Start, iris: Path, tmp_path: Path
 ) -> None:
-    """Then plain PyTorch finds in the result what the job found, and a job predicts with it."""
+    """Then plain PyTorch finds in the result what the job found, and a job predicts with it, exported."""
     job = begin(
         training_data=iris / "train",
         validation_data=iris / "train",
@@ -87,11 +87,14 @@ def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
     assert summary["metrics"]["val_loss"] == pytest.approx(float(flowers.loss(labels, outputs)), rel=1e-5)
     assert accuracy > 0.9
 
+    batch = torch.export.Dim("batch")
+    exported = torch.export.export(model, (features,), dynamic_shapes=({0: batch},))
+    torch.export.save(exported, tmp_path / "flowers.pt2")
     job = begin(
         command="predict",
         job_name="predicting",
         prediction_data=iris / "train",
-        trained_model=tmp_path / "flowers.pt",
+        trained_model=tmp_path / "flowers.pt2",
         output=tmp_path / "predicted",
     )
     job.wait().succeeded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.worker import tree
+from elasticdl.worker.contract.allreduce import StepLogs
 
 from . import FULL, adapter_of, commit, made_of, records
 
@@ -93,3 +95,37 @@ def test_what_an_optimizer_keeps_in_bfloat16_comes_over_as_it_is() -> None:
     momentum = healed.optimizer.state_dict()["state"][1]["momentum_buffer"]
     assert torch.equal(momentum, made.optimizer.state_dict()["state"][1]["momentum_buffer"])
     assert momentum.dtype == torch.bfloat16
+
+
+def test_the_state_is_described_once_for_all_parts_of_an_image() -> None:
+    described = []
+
+    class Watched(torch.optim.Adam):
+        def state_dict(self) -> Any:
+            described.append(None)
+            return super().state_dict()
+
+    made = adapter_of(
+        made_of(
+            dense,
+            lambda parameters: Watched(parameters, 0.01),
+            lr_scheduler=lambda one: (torch.optim.lr_scheduler.StepLR(one, 1), "epoch"),
+        )
+    )
+    images = []
+    for step in (1, 2):
+        commit([made], [records(FULL, step)], step)
+        made.logs(StepLogs(step, 0, 0.5, True, 0.5))
+        described.clear()
+        meta, size = made.describe_image()
+        parts = [made.image_part(first, min(first + 100, size)) for first in range(0, size, 100)]
+        assert len(described) == 1
+        made.load(StateImage(meta, np.concatenate(parts)))
+        assert made.digest() == digest_of(parts)
+        images.append((meta, np.concatenate(parts).tobytes()))
+    assert images[0][0] != images[1][0], "the rate of the next epoch is in it"
+    assert images[0][1] != images[1][1]
+
+
+def digest_of(parts: list[Any]) -> str:
+    return hashlib.blake2b(np.concatenate(parts).tobytes(), digest_size=16).hexdigest()

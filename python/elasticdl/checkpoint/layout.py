@@ -81,8 +81,9 @@ def candidates(path: Path, flag: str) -> list[Path]:
             return [path]
         if not path.is_dir():
             what = "is no directory" if path.exists() else "does not exist"
+            remedy = "; weights in a file are for --trained_model, or for the model function to load"
             raise BadSetting(
-                f"{flag}: {str(path)!r} {what}; name a checkpoint, or a directory of checkpoints"
+                f"{flag}: {str(path)!r} {what}; name a checkpoint, or a directory of checkpoints{remedy * path.is_file()}"
             )
         found = [number for number in numbers(path) if (folder_of(path, number) / NAME).exists()]
     except OSError as error:

@@ -82,11 +82,11 @@ def _setting_flags(kind: JobKind, settings: Mapping[str, Setting]) -> list[click
     """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
     known: list[click.Parameter] = [_flag(kind, setting) for setting in settings.values()]
     others = (name for name in settings_of(kind) if name not in settings)
+    trained = refused.OF_TRAINED if kind is JobKind.TRAIN else ()
+    answered = (*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind)), *trained, *others)
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in dict.fromkeys(
-            (*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind)), *others)
-        )
+        for name in dict.fromkeys(answered)
     ]
     return known + hidden
 

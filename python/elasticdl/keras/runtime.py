@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from elasticdl.keras.greeting import greeting_to
+from elasticdl.worker import gpus
 
 
 @contextmanager
@@ -97,13 +98,11 @@ def unused_gpus(reserved: int) -> str:
 
     if not reserved or tf.config.list_physical_devices("GPU"):
         return ""
-    lack = f"{reserved} GPU{'s are' if reserved > 1 else ' is'} reserved for each worker, TensorFlow sees none, and trains on CPUs"
     if not tf.test.is_built_with_gpu_support():
-        return (
-            f"{lack}: it is built for CPUs only; build the image with `elasticdl zoo build --gpu`, or leave gpu out of "
-            "--worker_resource_request"
+        why = gpus.built_for_cpus("build the image with `elasticdl zoo build --gpu`")
+    else:
+        why = (
+            "its CUDA libraries or the node's driver are missing or do not fit, the worker's log has its reason; build the image with "
+            f"`elasticdl zoo build --gpu`, and {gpus.LOOK}"
         )
-    return (
-        f"{lack}: its CUDA libraries or the node's driver are missing or do not fit, the worker's log has its reason; build the image with "
-        "`elasticdl zoo build --gpu`, and see whether `nvidia-smi` works in a pod on that node"
-    )
+    return gpus.unused_gpus("TensorFlow", reserved, why)

@@ -118,6 +118,8 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             continue  # the file is that of the training, which may have gone on from a checkpoint
         if name in own:
             values[name] = value
+        elif kind is JobKind.TRAIN and not raw.in_file and name in refused.OF_TRAINED:
+            raise BadSetting(f"{raw.where} {refused.OF_TRAINED[name]}")
         elif not raw.in_file and name not in idle_settings(kind):
             users = " and ".join(f"`elasticdl {one}`" for one in JobKind if name in settings_of(one))
             raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")

@@ -40,6 +40,12 @@ ACCEPTED: dict[str, str] = {
 }
 """Setting that changes nothing → what follows its name in a note."""
 
+OF_TRAINED = {
+    "trained_model": "is a setting of `elasticdl evaluate` and `elasticdl predict`: training begins with what the model function returns, "
+    "so load the weights of a file there, or it continues from a checkpoint, which --checkpoint_dir_for_init names",
+}
+"""Setting of jobs that don't train → what follows its name in the message where something is trained."""
+
 IDLE = "is accepted and changes nothing: nothing is trained; leave it out"
 """What follows the name of a setting that says how to train, where nothing is trained."""
 

@@ -118,6 +118,7 @@ class TorchAdapter:
             self.optimizer.zero_grad(set_to_none=True)
             if self._schedule is not None and not self._schedule.by_epoch:
                 self._schedule.scheduler.step()
+            self._state.changed()
         self.zero()
 
     # ------------------------------------------------------------------ between steps
@@ -131,13 +132,17 @@ class TorchAdapter:
         self._steps = logs.step
         if logs.epoch_ended:
             self._end_epoch()
-        return self._callbacks.logs(logs)
+        reason = self._callbacks.logs(logs)
+        self._state.changed()  # a callback may know the optimizer
+        return reason
 
     def gate(self, logs: GateLogs) -> str | None:
         """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
         if logs.epoch_ended:
             self._end_epoch()
-        return self._callbacks.gate(logs)
+        reason = self._callbacks.gate(logs)
+        self._state.changed()
+        return reason
 
     def _end_epoch(self) -> None:
         if self._schedule is not None and self._schedule.by_epoch:

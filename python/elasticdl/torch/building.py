@@ -206,7 +206,7 @@ class Feed:
         if not predicts:
             labels = self._tensors(made[1])
             weights = self._tensors(made[2]) if len(made) == 3 else None
-        counts = {len(one) for one in (*_leaves(features), *_leaves(labels), *_leaves(weights))}
+        counts = {len(one) for one in (*leaves(features), *leaves(labels), *leaves(weights))}
         if len(counts) != 1:
             raise BadData(
                 f"{self._user.path}: feed returned {' and '.join(map(str, sorted(counts)))} examples; all tensors have one for each"
@@ -229,13 +229,14 @@ class Feed:
         return tensor
 
 
-def _leaves(tensors: Any) -> Sequence[torch.Tensor]:
+def leaves(tensors: Any) -> Sequence[torch.Tensor]:
+    """Return the tensors of a tree of them, in order; none of None."""
     if tensors is None:
         return ()
     if isinstance(tensors, Mapping):
-        return [leaf for one in tensors.values() for leaf in _leaves(one)]
-    if isinstance(tensors, tuple):
-        return [leaf for one in tensors for leaf in _leaves(one)]
+        return [leaf for one in tensors.values() for leaf in leaves(one)]
+    if isinstance(tensors, tuple | list):
+        return [leaf for one in tensors for leaf in leaves(one)]
     return (tensors,)
 
 

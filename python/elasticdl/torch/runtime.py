@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 
+from elasticdl.worker import gpus
 from elasticdl.worker.seeds import chunk_seeds
 
 _SIZES = 64
@@ -34,13 +35,11 @@ def unused_gpus(reserved: int) -> str:
 
     if not reserved or torch.cuda.is_available():
         return ""
-    lack = f"{reserved} GPU{'s are' if reserved > 1 else ' is'} reserved for each worker, PyTorch sees none, and trains on CPUs"
     if torch.version.cuda is None:
-        return f"{lack}: it is built for CPUs only; put PyTorch for CUDA into the image, or leave gpu out of --worker_resource_request"
-    return (
-        f"{lack}: the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; see whether `nvidia-smi` works in a pod "
-        "on that node"
-    )
+        why = gpus.built_for_cpus("put PyTorch for CUDA into the image")
+    else:
+        why = f"the node's driver is missing or older than PyTorch's CUDA {torch.version.cuda}; {gpus.LOOK}"
+    return gpus.unused_gpus("PyTorch", reserved, why)
 
 
 def settle_compiler() -> None:

@@ -29,7 +29,7 @@ class TorchState:
         """`path`: of the model file. Raises BadModel if the optimizer or the scheduler keeps what can't be written."""
         self._tensors = tensors_of(model)
         self._optimizer, self._schedule = optimizer, schedule
-        self._trees = TensorTrees(self._kept)
+        self._trees = TensorTrees(self._kept, watched=True)
         try:
             self._trees.found()
         except TypeError as error:
@@ -37,6 +37,10 @@ class TorchState:
                 f"{path}: the state of the optimizer and its scheduler can't be copied to other workers: {error}; it may have tensors, "
                 "numbers, texts, lists and dictionaries"
             ) from None
+
+    def changed(self) -> None:
+        """Forget how the state was described: the optimizer or the schedule may have changed since."""
+        self._trees.changed()
 
     def _kept(self) -> dict[str, Any]:
         # functions, which a scheduler takes from the model file again, are left out
@@ -65,6 +69,7 @@ class TorchState:
             raise TransferFailed(
                 f"{UNLIKE}: {'no ' if trees['schedule'] is None else 'a '}learning-rate scheduler was expected"
             )
+        self.changed()
         with torch.no_grad():
             for name, value in values.items():
                 self._tensors[name].copy_(value)

@@ -1,8 +1,8 @@
-"""A trained PyTorch model: its weights are those of a state_dict file or of a group's checkpoint."""
+"""A trained PyTorch model: its weights are those of a file that a job wrote, or of a group's checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved, on_cpu, own_device
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
+from elasticdl.torch.exported import Described, fit, read_exported
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.torch.state import tensors_of, trees_of
 from elasticdl.torch.trees import fitting
@@ -38,8 +39,8 @@ class TorchTrained:
 
     def prepare(self, sample: Records) -> None:
         """Build the model, and take its weights. Raises BadModel or BadData."""
-        self._device = own_device()
-        self._model = building.make_model(self._user, self._spec.seed, self._feed(sample)).to(self._device)
+        self._device, batch = own_device(), self._feed(sample)
+        self._model = building.make_model(self._user, self._spec.seed, batch).to(self._device)
         if isinstance(self._from, SavedRows):
             raise BadModel(
                 f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; "
@@ -47,8 +48,38 @@ class TorchTrained:
             )
         if isinstance(self._from, GroupState):
             _take(self._model, self._user, self._from)
-        else:
-            _read(self._model, self._user, self._from)
+            self._outputs_of_sample(batch)
+            return
+        try:
+            exported = read_exported(self._from)
+        except OSError as error:
+            raise BadModel(
+                f"--trained_model: {self._from} can't be read: {error.strerror or error}"
+            ) from None
+        other = (
+            f"--trained_model: {self._from} is of another model than that of {self._user.path}: its program"
+        )
+        if exported is not None and not fit(exported.inputs, building.leaves(batch.features)):
+            raise BadModel(
+                f"{other} takes {_listed(exported.inputs)}, and feed gives {building.shown(batch.features)}; {_REMEDY}, and data like "
+                "that job's"
+            )
+        weights = _read_state(self._from) if exported is None else exported.weights
+        _load(self._model, self._user, self._from, weights)
+        outputs = self._outputs_of_sample(batch)
+        if exported is not None and batch.examples and not fit(exported.outputs, building.leaves(outputs)):
+            raise BadModel(
+                f"{other} gives {_listed(exported.outputs)}, and the model gives {building.shown(outputs)}; {_REMEDY}"
+            )
+
+    def _outputs_of_sample(self, batch: Batch) -> Any:
+        try:
+            return self._outputs(batch, 0, 0) if batch.examples else None
+        except Exception as error:
+            raise BadModel(
+                f"{self._user.path}: the model failed on the first records: {describe(error, self._user.path)}\n"
+                f"feed gave {building.shown(batch.features)}"
+            ) from error
 
     def evaluator(self, metadata: Any) -> TorchEvaluator:
         """Return what evaluates this model."""
@@ -62,15 +93,18 @@ class TorchTrained:
         """Return what the model gives."""
         if not batch.examples:
             return {}
-        seed_chunk(self._spec.seed, task, chunk)
-        self._model.eval()
-        with torch.no_grad():
-            outputs = on_cpu(building.call(self._model, moved(batch.features, self._device)))
+        outputs = self._outputs(batch, task, chunk)
         named = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         try:
             return {str(name): np.asarray(one) for name, one in named.items()}
         except (TypeError, ValueError, RuntimeError) as error:
             raise BadModel(f"{self._user.path}: the model gives {building.shown(outputs)}: {error}") from None
+
+    def _outputs(self, batch: Batch, task: int, chunk: int) -> Any:
+        seed_chunk(self._spec.seed, task, chunk)
+        self._model.eval()
+        with torch.no_grad():
+            return on_cpu(building.call(self._model, moved(batch.features, self._device)))
 
 
 def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
@@ -103,19 +137,27 @@ def _give_shapes(model: torch.nn.Module, found: Any) -> None:
             one.materialize(found[name].shape)
 
 
-def _read(model: torch.nn.Module, user: UserModel, path: Path) -> None:
+def _read_state(path: Path) -> Any:
     try:
         # tensors only: nothing of the file is run
-        found = torch.load(path, weights_only=True, map_location="cpu")
+        return torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # what a damaged file makes of its reader
         raise BadModel(
-            f"--trained_model: {path} can't be read as what --output_format=state_dict writes: {describe(error, path).splitlines()[0]}"
+            f"--trained_model: {path} can't be read as what --output_format=state_dict or exported writes: "
+            f"{describe(error, path).splitlines()[0]}"
         ) from None
+
+
+def _load(model: torch.nn.Module, user: UserModel, path: Path, weights: Any) -> None:
     try:
-        if not isinstance(found, Mapping):
-            raise RuntimeError(f"it has a {type(found).__name__}")
-        building.plain(model).load_state_dict(found)
+        if not isinstance(weights, Mapping):
+            raise RuntimeError(f"it has a {type(weights).__name__}")
+        building.plain(model).load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise BadModel(
             f"--trained_model: {path} is of another model than that of {user.path}: {describe(error, user.path)}; {_REMEDY}"
         ) from None
+
+
+def _listed(tensors: Sequence[Described]) -> str:
+    return ", ".join(map(str, tensors)) or "no tensor"

@@ -27,14 +27,24 @@ _BITS = "bfloat16 as int16"
 
 
 class TensorTrees:
-    """Copies named trees out. What they are made of may grow, so their structure is looked at each time."""
+    """Copies named trees out. What they are made of may grow, so their structure is looked at each time, or after each change."""
 
-    def __init__(self, kept: Callable[[], Mapping[str, Any]]) -> None:
-        """`kept`: called for the trees; functions in them are left out."""
-        self._kept = kept
+    def __init__(self, kept: Callable[[], Mapping[str, Any]], *, watched: bool = False) -> None:
+        """`kept`: called for the trees; functions in them are left out. `watched`: who changes something says so (`changed`)."""
+        self._kept, self._watched = kept, watched
+        self._found: tuple[dict[str, Any], list[torch.Tensor]] | None = None
+
+    def changed(self) -> None:
+        """Look at the structure again, when somebody asks for it."""
+        self._found = None
 
     def found(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """Return the description of the trees, and their tensors themselves in that order. Raises TypeError for what can't be described."""
+        if self._found is None or not self._watched:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
 
         def plain(one: Any) -> Any:
