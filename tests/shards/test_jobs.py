@@ -14,7 +14,7 @@ import pytest
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from tests.job.conftest import Job, Result, Start
 from tests.job.test_evaluation import master_of
-from tests.job.test_faults import kill, seen
+from tests.job.test_faults import seen
 
 PROGRAM = Path(__file__).parent / "programs" / "squares.py"
 RECORDS = 400
