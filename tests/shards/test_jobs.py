@@ -46,8 +46,7 @@ def at_work(status: JobStatus) -> list[int]:
 def test_each_record_is_in_one_file_although_workers_and_the_master_are_killed(
     start: Start, tmp_path: Path
 ) -> None:
-    """Two workers in the middle of a file, one asked to leave there, the master, and one more worker; the files are those of one process.
-    """
+    """Two workers in the middle of a file, one asked to leave, the master, and one more worker; the files are those of one process."""
     data = tmp_path / "numbers.csv"
     data.write_text("number,other\n" + "".join(f"{number},x\n" for number in range(RECORDS)))
     job = start(
@@ -96,7 +95,10 @@ def failed(start: Start, tmp_path: Path, text: str, **settings: object) -> Resul
 def test_tasks_in_a_job_of_steps_are_refused(start: Start, tmp_path: Path) -> None:
     result = failed(start, tmp_path, "for task in elasticdl.shards(9): pass")
     assert result.code == 2
-    assert "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks" in result.err
+    assert (
+        "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks"
+        in result.err
+    )
 
 
 def test_steps_in_a_job_of_tasks_are_refused(start: Start, tmp_path: Path) -> None:
