@@ -1,7 +1,8 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
 What people who write Python use: `train`, `evaluate`, `predict`, which run a job or return a `Job`, `job`, which finds one again, `Mode`
-(for `feed`), `init`, with which a program that has a training loop of its own takes part in a job, and the errors in `elasticdl.errors`.
+(for `feed`), `init`, with which a program that has a training loop of its own takes part in a job, `shards`, with which one does that
+processes records once, and the errors in `elasticdl.errors`.
 Importing the package imports nothing else, because every process of a job does it on the way to its first step.
 """
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from elasticdl.job.submit import evaluate, predict, train
     from elasticdl.spec.jobspec import Mode
     from elasticdl.worker.loop.plain import init
+    from elasticdl.worker.shards.face import shards
 
 __all__ = [
     "History",
@@ -28,6 +30,7 @@ __all__ = [
     "init",
     "job",
     "predict",
+    "shards",
     "train",
 ]
 
@@ -59,6 +62,10 @@ def __getattr__(name: str) -> Any:
             from elasticdl.worker.loop.plain import init
 
             return init
+        case "shards":
+            from elasticdl.worker.shards.face import shards
+
+            return shards
         case "__version__":
             from importlib.metadata import version
 

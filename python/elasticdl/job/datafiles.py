@@ -52,11 +52,11 @@ def open_job_data(
 
 
 def predictions_draft(place: Place, spec: JobSpec, job_key: bytes) -> Path | None:
-    """Return where the parts of predictions lie until the job is done; None if nothing is predicted, or it is written nowhere.
+    """Return where the files of tasks, as those of predictions, lie until the job is done; None if none are written.
 
     Those of a table lie where other tables of the job do, as the database may be anywhere.
     """
-    if spec.kind is not JobKind.PREDICT or not spec.output:
+    if spec.kind not in (JobKind.PREDICT, JobKind.PROCESS) or not spec.output:
         return None
     if spec.output_table is None:
         return draft_of(Path(spec.output), job_key)

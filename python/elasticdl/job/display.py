@@ -131,6 +131,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("records_trained", "records consumed" if _has_left_out(summary) else "records trained", "{:,}"),
         ("records_evaluated", "records evaluated", "{:,}"),
         ("records_predicted", "records predicted", "{:,}"),
+        ("records_processed", "records processed", "{:,}"),
+        ("tasks", "tasks", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("roll_backs", "times rolled back", "{:,}"),
         ("redone_steps", "committed steps redone", "{:,}"),

@@ -243,7 +243,7 @@ def open_here(recording: Recording, logs: Logs) -> tuple[PageServer, str]:
 def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> JobStatus:
     """Return how a job stands that has ended, from its summary."""
     state, loss = str(summary.get("status", "killed")), summary.get("loss")
-    counted = ("records_trained", "records_evaluated", "records_predicted")
+    counted = ("records_trained", "records_evaluated", "records_predicted", "records_processed")
     total = next((summary[name] for name in counted if summary.get(name)), 0)
     # One that was stopped, or has trained its number of steps, is finished before the data is.
     steps, epochs = int(summary.get("steps") or 0), int(summary.get("epochs") or 0)

@@ -152,7 +152,7 @@ def replace_settings(
         raise BadInput(
             f"{kind}() takes a JobSpec or settings, not both; change a JobSpec with dataclasses.replace"
         )
-    if spec.kind is not kind:
+    if spec.kind is not kind and (spec.kind, kind) != (JobKind.PROCESS, JobKind.TRAIN):
         raise BadInput(
             f"the JobSpec is of a job that is to {spec.kind}; give it to {spec.kind}(), or make another one"
         )

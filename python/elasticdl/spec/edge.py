@@ -29,9 +29,11 @@ from elasticdl.spec.jobspec import (
     JobKind,
     JobSpec,
     Strategy,
+    Work,
     idle_settings,
     settings_of,
     why_not_of_loop,
+    why_not_of_tasks,
 )
 from elasticdl.spec.program import name_of
 from elasticdl.spec.readers import database_file, reader_of, with_whole_path
@@ -47,6 +49,8 @@ _SAVED_MODEL, _TABLES = "saved_model.pb", "variables.parquet"
 """What every SavedModel directory has, and every one of weights as Parquet files."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
 """Settings of which one says with which weights a job evaluates or predicts."""
+_COMMANDS = (JobKind.TRAIN, JobKind.EVALUATE, JobKind.PREDICT)
+"""Kinds of jobs that have a command of their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,10 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
 def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
     """Build the settings of a job of some kind. Raises BadSetting for the first mistake, in the words of its author."""
     values: dict[str, Any] = {}
-    own = settings_of(kind)
     is_loop = kind is JobKind.TRAIN and "job_command" in given
+    if is_loop and "work" in given and _read(SETTINGS["work"], given["work"]) is Work.TASKS:
+        kind = JobKind.PROCESS
+    own = settings_of(kind)
     known = [*own, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():
         if refused.note(name, raw.value):
@@ -111,7 +117,8 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
-        if is_loop and (why := why_not_of_loop(name)):
+        why_not = why_not_of_tasks if kind is JobKind.PROCESS else why_not_of_loop
+        if is_loop and (why := why_not(name)):
             raise BadSetting(f"{raw.where}: {why}; leave it out")
         value = _read(SETTINGS[name], raw)
         if kind is not JobKind.TRAIN and raw.in_file and _other_weights(given, name):
@@ -121,7 +128,7 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
         elif kind is JobKind.TRAIN and not raw.in_file and name in refused.OF_TRAINED:
             raise BadSetting(f"{raw.where} {refused.OF_TRAINED[name]}")
         elif not raw.in_file and name not in idle_settings(kind):
-            users = " and ".join(f"`elasticdl {one}`" for one in JobKind if name in settings_of(one))
+            users = " and ".join(f"`elasticdl {one}`" for one in _COMMANDS if name in settings_of(one))
             raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
             raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
@@ -217,8 +224,8 @@ def _check_read(spec: JobSpec, *, custom_reader: bool) -> None:
 
 
 def _check_written(spec: JobSpec, *, directory: bool) -> None:
-    if spec.output and spec.kind is JobKind.PREDICT:
-        _check_predictions(spec)
+    if spec.output and spec.kind in (JobKind.PREDICT, JobKind.PROCESS):
+        _check_parts(spec)
     elif spec.output:
         check_output(spec.output, directory=directory)
     for name in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
@@ -248,8 +255,8 @@ def check_trained_model(path: str) -> None:
         )
 
 
-def _check_predictions(spec: JobSpec) -> None:
-    """Check that a directory of predictions, or the file of a database, can be made; what is there is never replaced.
+def _check_parts(spec: JobSpec) -> None:
+    """Check that a directory of files of tasks, or the file of a database, can be made; what is there is never replaced.
 
     Of a database only its driver knows more.
     """
@@ -259,8 +266,9 @@ def _check_predictions(spec: JobSpec) -> None:
             _check_target("output", Path(table.file), directory=False)
         return
     if os.path.lexists(output):
+        what = "predictions" if spec.kind is JobKind.PREDICT else "the files of tasks"
         raise BadSetting(
-            f"--output: {output!r} exists; predictions go to a new directory, so name another one, or remove it"
+            f"--output: {output!r} exists; {what} go to a new directory, so name another one, or remove it"
         )
     _check_target("output", Path(output), directory=True)
 

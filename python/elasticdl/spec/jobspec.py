@@ -38,6 +38,15 @@ class JobKind(StrEnum):
     TRAIN = "train"
     EVALUATE = "evaluate"
     PREDICT = "predict"
+    PROCESS = "process"
+    """`run --work=tasks`."""
+
+
+class Work(StrEnum):
+    """How the workers that run a program share its work."""
+
+    STEPS = "steps"
+    TASKS = "tasks"
 
 
 class Strategy(StrEnum):
@@ -185,6 +194,12 @@ class JobSpec:
         what="Program with a custom training loop that each worker runs instead of a model file, split in words like in a shell; none is "
         "run. `elasticdl run … -- COMMAND` says the same.",
         why="A model file needs no loop.",
+    )  # fmt: skip
+    work: Work = setting(
+        kinds.choice(Work), Work.STEPS, group="model",
+        what="What the workers of a program share; steps: they train one model, step by step; tasks: each processes parts of the data, "
+        "which `elasticdl.shards` gives it.",
+        why="Most programs train.",
     )  # fmt: skip
     prediction_outputs_processor: str = setting(
         kinds.text("SYMBOL"), "PredictionOutputsProcessor", group="model",
@@ -611,6 +626,8 @@ class JobSpec:
                 return self.validation_data
             case JobKind.PREDICT:
                 return self.prediction_data
+            case JobKind.PROCESS:
+                return ""  # its program says it
 
     @property
     def output_table(self) -> OutputTable | None:
@@ -650,7 +667,7 @@ _OF_TRAINING = frozenset(
         "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
         "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
-        "moment_seconds", "checkpoint_best", "job_command",
+        "moment_seconds", "checkpoint_best", "job_command", "work",
     }
 )  # fmt: skip
 
@@ -661,6 +678,8 @@ _HOW_TO_TRAIN = frozenset(
     }
 )  # fmt: skip
 """What says how to train, and neither what with nor where anything is written."""
+_OF_PROGRAMS = frozenset({"job_command", "work", "output"})
+"""What says what program runs, how its workers share its work, and where its result goes."""
 
 
 def settings_of(kind: JobKind) -> dict[str, Setting]:
@@ -672,6 +691,10 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
             left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"} - _OF_CHECKPOINTS
         case JobKind.PREDICT:
             left_out = (_OF_TRAINING | {"validation_data"}) - {"output", "output_format"} - _OF_CHECKPOINTS
+        case JobKind.PROCESS:
+            return {
+                name: one for name, one in settings_of(JobKind.TRAIN).items() if not why_not_of_tasks(name)
+            }
     return {
         name: setting
         for name, setting in SETTINGS.items()
@@ -696,9 +719,18 @@ def why_not_of_loop(name: str) -> str:
     return program.OWN.get(name, "") or program.OWN_GROUPS.get(group, "")
 
 
+def why_not_of_tasks(name: str) -> str:
+    """Return why a program that processes tasks does not have this setting; empty if it has."""
+    if name in _OF_PROGRAMS:
+        return ""
+    if name in _OF_TRAINING or name in _HOW_TO_TRAIN or name in program.OWN:
+        return "a job of tasks (--work=tasks) trains nothing, and its program says what it processes"
+    return why_not_of_loop(name)
+
+
 def idle_settings(kind: JobKind) -> frozenset[str]:
     """Return the settings that a job of this kind accepts although they change nothing, so that flags of the training can stay."""
-    if kind is JobKind.TRAIN:
+    if kind in (JobKind.TRAIN, JobKind.PROCESS):
         return frozenset()
     of_groups = {name for name, setting in SETTINGS.items() if setting.group in _OF_TRAINING_GROUPS}
     return (_HOW_TO_TRAIN | of_groups) - settings_of(kind).keys()
@@ -708,6 +740,7 @@ REQUIRED: dict[JobKind, tuple[str, ...]] = {
     JobKind.TRAIN: ("model_def", "training_data"),
     JobKind.EVALUATE: ("model_def", "validation_data"),
     JobKind.PREDICT: ("model_def", "prediction_data"),
+    JobKind.PROCESS: ("job_command",),
 }
 """Settings without which no job of a kind can begin."""
 
@@ -834,19 +867,20 @@ def _check_files(spec: JobSpec) -> None:
 
 def _check_loop(spec: JobSpec) -> None:
     """Check that a job with a custom training loop has no settings but its own. What its program says of its data may be among them."""
+    if not spec.job_command and spec.work is Work.TASKS:
+        raise BadSetting(
+            "--work: tasks are for a program; start it with `elasticdl run --work=tasks -- python process.py`"
+        )
     if not spec.job_command:
         return
+    why_not = why_not_of_tasks if spec.kind is JobKind.PROCESS else why_not_of_loop
     for name, declared in SETTINGS.items():
-        if (
-            name not in program.PLANNED
-            and getattr(spec, name) != declared.default
-            and (why := why_not_of_loop(name))
-        ):
+        if name not in program.PLANNED and getattr(spec, name) != declared.default and (why := why_not(name)):
             raise BadSetting(f"--{name}: {why}; leave it out")
 
 
 def _check_weights(spec: JobSpec) -> None:
-    if spec.kind is JobKind.TRAIN:
+    if spec.kind in (JobKind.TRAIN, JobKind.PROCESS):
         return
     if not spec.trained_model and not spec.checkpoint_dir_for_init:
         raise BadSetting(

@@ -28,7 +28,7 @@ def threads_per_worker(spec: JobSpec) -> int:
 
     What a trained model gives must not depend on the number of workers either.
     """
-    if spec.kind is not JobKind.TRAIN:
+    if spec.kind not in (JobKind.TRAIN, JobKind.PROCESS):
         return spec.threads_per_worker or (cores() if spec.on_kubernetes else 1)
     return spec.threads_per_worker or max(1, cores() // spec.num_workers.maximum)
 

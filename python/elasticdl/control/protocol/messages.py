@@ -29,6 +29,8 @@ class TaskKind(StrEnum):
     """Metrics are made of what all tasks of an evaluation have added up."""
     PREDICT = "predict"
     """Some minibatches of data are predicted, and written."""
+    PROCESS = "process"
+    """A program processes some records."""
     LOAD = "load"
     """What all tasks have written is put into a table; its number follows that of the last task."""
 

@@ -13,7 +13,7 @@ from elasticdl.files import reading
 INTERRUPT = "interrupt"
 """Reason of a stop by Ctrl-C: the job ends as `interrupted`, with exit code 130."""
 
-WORKING = frozenset({"training", "evaluating", "predicting", "draining", "sealed", "finishing"})
+WORKING = frozenset({"training", "evaluating", "predicting", "processing", "draining", "sealed", "finishing"})
 """States of workers that a job counts as at work."""
 
 

@@ -59,10 +59,11 @@ class LoopPlan:
         """Return the numbers of the records at these places of an epoch's order."""
         return Permutation(self.records, self.seed, epoch).many(places) if self.shuffle else places
 
-    def differences(self, other: LoopPlan) -> str:
-        """Return what is different there, in words, with both values; empty if nothing is."""
+    def differences(self, other: LoopPlan, batch: str = "batch size") -> str:
+        """Return what is different there, in words, with both values; empty if nothing is. `batch`: the word for records of a batch."""
+        words = {field.name: field.name.replace("_", " ") for field in fields(self)} | {"batch_size": batch}
         return ", ".join(
-            f"{field.name.replace('_', ' ')} ({getattr(self, field.name)} and {getattr(other, field.name)})"
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(other, field.name)
+            f"{word} ({getattr(self, name)} and {getattr(other, name)})"
+            for name, word in words.items()
+            if getattr(self, name) != getattr(other, name)
         )

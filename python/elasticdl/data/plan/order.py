@@ -13,6 +13,7 @@ from elasticdl.data.plan.evaluation import MOST_TASKS, EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.programtasks import tasks_of_program
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -55,19 +56,26 @@ class Dealing:
             "shuffle": "shuffle",
             "minibatch_size": "minibatch size",
             "records_per_task": "records of a task",
-            "grads_to_wait": "gradients of a step",
             "by_record": "custom training loop",
         }
         for name, words in names.items():
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 yield f"{words} ({mine} and {theirs})"
+        if self.grads_to_wait != other.grads_to_wait:
+            yield f"how many gradients make a step ({self._step_flags()} and {other._step_flags()})"
         if len(self.shards) != len(other.shards):
             yield f"number of shards ({len(self.shards):,} and {len(other.shards):,})"
         for mine, theirs in zip(self.shards, other.shards, strict=False):
             if mine != theirs:
                 yield f"shards ({mine} and {theirs})"
                 return
+
+    def _step_flags(self) -> str:
+        """Return the flags that say how many gradients make a step."""
+        return (
+            f"--use_async=false --grads_to_wait={self.grads_to_wait}" if self.grads_to_wait else "--use_async"
+        )
 
 
 def with_plan(spec: JobSpec, plan: LoopPlan | None) -> JobSpec:
@@ -126,6 +134,8 @@ def pass_of(spec: JobSpec, shards: tuple[Shard, ...]) -> OnePass:
     """Return the tasks of a job that trains nothing. Raises BadInput for data that can't be used."""
     if spec.kind is JobKind.EVALUATE:
         return EvaluationPlan(shards, spec.minibatch_size)
+    if spec.kind is JobKind.PROCESS:
+        return tasks_of_program(shards, spec.minibatch_size)
     return OnePass(shards, spec.minibatch_size, spec.num_minibatches_per_task, MOST_TASKS)
 
 

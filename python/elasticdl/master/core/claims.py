@@ -42,6 +42,10 @@ class JobSettings(LoopSettings, Protocol):
     def output(self) -> Path | None:
         """Return where the result is wanted."""
 
+    @property
+    def processes(self) -> bool:
+        """Tell whether the job's program processes tasks."""
+
 
 def impossible(name: str, member: MemberId, job: JobSettings, message: MemberMessage) -> str | None:
     """Return why no process of any job with these settings says this on its connection, None if one may."""
@@ -49,9 +53,11 @@ def impossible(name: str, member: MemberId, job: JobSettings, message: MemberMes
         case FoundShards(_, _, plan) if why := wrong_plan(job, plan):
             return why
         case FoundShards(shards, validation, plan) if plan is not None:
-            if plan.batch_size < 1 or (shards, validation) != (plan.shards(), ()):
+            of_files = job.processes and sum(shard.count for shard in shards) == plan.records
+            if plan.batch_size < 1 or validation or not (of_files or shards == plan.shards()):
                 return f"its plan is {plan}, and its data {shards}, {validation}"
-            return _out_of_bounds(plan, "plan")
+            words = tuple(word for shard in shards for word in (shard.name, shard.fingerprint))
+            return _out_of_bounds(plan, "plan") or _out_of_bounds(words, "the name of a shard")
         case FoundShards(shards, validation):
             # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
             words = tuple(

@@ -38,15 +38,17 @@ def wrong_plan(settings: LoopSettings, plan: LoopPlan | None) -> str | None:
     return None
 
 
-def disagreement(first: ShardsRecord, found: ShardsRecord, worker: str) -> GiveUp | None:
+def disagreement(first: ShardsRecord, found: ShardsRecord, worker: str, batch: str) -> GiveUp | None:
     """Return how a job ends whose program says something else of its data in another worker; None if it does not.
 
     That worker would train on other batches than it is given. Readers of model files may find different things: the first one counts.
+    `batch`: the word for the size of what a worker is given.
     """
-    if first.plan is None or found.plan is None or first.plan == found.plan:
+    if first.plan is None or found.plan is None or (first.plan, first.shards) == (found.plan, found.shards):
         return None
+    differences = first.plan.differences(found.plan, batch) or "other files, or other records in them"
     reason = (
         f"{worker}: the program says something else of its data than in the job's first worker: "
-        f"{first.plan.differences(found.plan)}; all workers, restarted ones too, need the same data and the same settings of it"
+        f"{differences}; all workers, restarted ones too, need the same data and the same settings of it"
     )
     return GiveUp(reason, "bad-input", worker)

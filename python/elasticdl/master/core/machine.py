@@ -101,6 +101,7 @@ class Settings:
         relaunches: program errors per worker index that do not fail the job.
         plan: the job's data, and what is evaluated of it → the order in which it is consumed. Raises BadInput for data that can't be.
         for_loop: what the program of a custom training loop says of its data → these settings for it; None with model files.
+        processes: the program trains nothing, but processes tasks, whose records may be those of files.
         output: where the result is wanted, None if nowhere.
         times: of the protocol.
     """
@@ -110,6 +111,7 @@ class Settings:
     relaunches: int
     plan: Callable[[tuple[Shard, ...], tuple[Shard, ...]], Any]
     for_loop: Callable[[LoopPlan], Any] | None = None
+    processes: bool = False
     output: Path | None = None
     times: Times = field(default_factory=Times)
 
@@ -500,7 +502,8 @@ class MasterCore:
         """Take the first finding, of a worker if one is named; data that can't be trained on, or is not what others found, ends the job."""
         first = self.journal.data or self.found
         if first is not None:
-            return replace(self, give_up=self.give_up or founddata.disagreement(first, found, worker))
+            batch = "records per task" if self.settings.processes else "batch size"
+            return replace(self, give_up=self.give_up or founddata.disagreement(first, found, worker, batch))
         try:
             check_shards(found.validation)  # a job that evaluates nothing has no plan of it
             founddata.with_plan(self.settings, found.plan).plan(found.shards, found.validation)

@@ -58,7 +58,9 @@ class TaskStatusView:
 
     @property
     def _doing(self) -> str:
-        return "evaluating" if self.machine.evaluates else "predicting"
+        return {"evaluated": "evaluating", "processed": "processing"}.get(
+            self.machine.done_word, "predicting"
+        )
 
     def _state(self, now: float) -> tuple[str, str]:
         journal, machine = self.machine.journal, self.machine

@@ -32,7 +32,8 @@ class Outputs:
     def __init__(self, place: Place, spec: JobSpec) -> None:
         """Write where the settings say."""
         self.published: list[str] = []
-        self.what = "the predictions are" if spec.kind is JobKind.PREDICT else "the model is"
+        names = {JobKind.PREDICT: "the predictions are", JobKind.PROCESS: "the files are"}
+        self.what = names.get(spec.kind, "the model is")
         """What the result is, and a verb, for people."""
         self._place = place
         self._spec = spec

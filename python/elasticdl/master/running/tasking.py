@@ -12,8 +12,9 @@ from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage, TaskKind, TaskResult
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.onepass import OnePass
-from elasticdl.data.plan.order import pass_of
+from elasticdl.data.plan.order import pass_of, with_plan
 from elasticdl.data.plan.shard import Shard
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.files.predictions import parts_of
@@ -35,7 +36,7 @@ from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
 class TaskStrategy:
-    """Evaluation or prediction, for `RunnerStrategy`."""
+    """Evaluation, prediction, or the tasks of a program, for `RunnerStrategy`."""
 
     tick_seconds = 0.1
     status_seconds = 0.2
@@ -98,8 +99,10 @@ class TaskStrategy:
 
     def figures(self, machine: TaskMaster, history: EventHistory) -> dict[str, Any]:
         """Return how many workers took part, how many records they have gone through, and whose weights they had."""
-        what = "records_evaluated" if machine.evaluates else "records_predicted"
+        what = f"records_{machine.done_word}"
         figures: dict[str, Any] = {"joined": len(history.joined), what: history.records}
+        if machine.settings.processes:
+            figures["tasks"] = machine.tasks_done
         if machine.journal.checkpoint is not None:
             figures["weights_of"] = str(Path(machine.journal.checkpoint).parent)
         return figures
@@ -170,6 +173,9 @@ def settings(spec: JobSpec, draft: Path | None, checkpoint: WeightsCheckpoint | 
     def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> OnePass:
         return pass_of(spec, shards)
 
+    def for_loop(said: LoopPlan) -> Settings:
+        return settings(with_plan(spec, said), draft, checkpoint)
+
     table = spec.output_table
     return Settings(
         workers=spec.num_workers.maximum,
@@ -178,7 +184,9 @@ def settings(spec: JobSpec, draft: Path | None, checkpoint: WeightsCheckpoint | 
         plan=plan,
         output=Path(spec.output) if spec.output and table is None else None,
         times=times_of(spec),
-        task=TaskKind.EVALUATE if spec.kind is JobKind.EVALUATE else TaskKind.PREDICT,
+        for_loop=for_loop if spec.job_command else None,
+        processes=spec.kind is JobKind.PROCESS,
+        task=TaskKind(spec.kind.value),
         add_up=add_up,
         result_size=result_size,
         draft="" if draft is None else str(parts_of(draft)),

@@ -109,13 +109,19 @@ class TaskMaster(MasterCore):
 
     @property
     def evaluates(self) -> bool:
-        """Tell whether the job evaluates; else it predicts."""
+        """Tell whether the job evaluates; else it predicts, or a program processes the records."""
         return self.settings.task == TaskKind.EVALUATE
+
+    @property
+    def done_word(self) -> str:
+        """Return what has happened to records that are done."""
+        words = {TaskKind.EVALUATE: "evaluated", TaskKind.PROCESS: "processed"}
+        return words.get(self.settings.task, "predicted")
 
     @property
     def why_finished(self) -> str:
         """Return why there was nothing more to do."""
-        return "all data was evaluated" if self.evaluates else "all data was predicted"
+        return f"all data was {self.done_word}"
 
     @property
     def tasks_done(self) -> int:
@@ -225,7 +231,7 @@ class TaskMaster(MasterCore):
         if self.plan is not None and result.task >= self.plan.num_tasks + bool(self.settings.table):
             return f"task {result.task}, of {self.plan.num_tasks}"
         if not self.evaluates:
-            return "a prediction has no body" if result.body else None
+            return "what is written to a file has no body" if result.body else None
         tasks = self.tasks
         if tasks is None or not tasks.metrics:
             return None  # it counts for nothing
@@ -235,8 +241,8 @@ class TaskMaster(MasterCore):
         match message:
             case Enroll():
                 return self._enroll(now, connection, link, message, out)
-            case FoundShards(shards, validation):
-                return self._find(ShardsRecord(shards, validation))
+            case FoundShards(shards, validation, plan):
+                return self._find(ShardsRecord(shards, validation, plan), link.name)
             case AtGate(metrics=metrics):
                 return self._take_ready(now, link, metrics)
             case TaskResult(task=task, body=body):

@@ -69,7 +69,7 @@ function showStatus(body) {
   at("reason").textContent = job ? job.reason : "its master has said nothing yet";
   if (!job) return;
   const epoch = job.num_epochs ? `${Math.min(job.epoch + 1, job.num_epochs)} of ${job.num_epochs}` : `${job.epoch + 1}`;
-  const busy = ["training", "evaluating", "predicting", "draining", "sealed", "finishing"];
+  const busy = ["training", "evaluating", "predicting", "processing", "draining", "sealed", "finishing"];
   const rows = [];
   if (job.done !== null) rows.push(["done", `${(job.done * 100).toFixed(1)} %`]);
   if (!hasEnded()) rows.push(["time left", job.seconds_left === null ? "–" : clock(job.seconds_left)]);

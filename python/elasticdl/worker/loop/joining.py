@@ -10,19 +10,36 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.transport.coredumps import forbid_core_dumps
-from elasticdl.worker.loop.ending import at_program_end
-from elasticdl.worker.loop.session import JobSession
+from elasticdl.errors import BadSetting
+from elasticdl.spec.jobspec import JobKind
+from elasticdl.worker.events import Exit
+from elasticdl.worker.loop.ending import Finishing, at_program_end
 from elasticdl.worker.process import MemberProcess, leave_soon
 
+_OTHER_WORK = {
+    JobKind.TRAIN: "init() is for programs that train, and --work=tasks is given; start this program without it, or get its records with "
+    "elasticdl.shards",
+    JobKind.PROCESS: "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks -- python process.py`",
+}
+"""What a program is told whose job is of the other kind, by the kind that it needs."""
 
-def join() -> JobSession:
-    """Make this process the worker that its job has started; called once, before the program starts processes or threads of its own."""
+
+Session = TypeVar("Session", bound=Finishing)
+
+
+def join(kind: JobKind, made: Callable[[MemberProcess, Callable[[Exit], None]], Session]) -> Session:
+    """Make this process the worker that its job has started; called once, before the program starts processes or threads of its own.
+
+    `kind`: of the jobs in which a program may take part so; `made`: makes its session. Raises BadSetting in a job of the other kind.
+    """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # data is loaded by processes that are forked
     forbid_core_dumps()
     watch_parent()
@@ -30,9 +47,11 @@ def join() -> JobSession:
     _log_to_stderr(place.spec().log_level.value)
     # What this process starts is not the worker.
     process = MemberProcess(place, os.environ.pop(PROCESS_ENVIRONMENT))
-    session = JobSession(process, leave_soon)
+    session = made(process, leave_soon)
     _on_term(process)
     at_program_end(session)
+    if process.spec.kind is not kind:
+        raise BadSetting(_OTHER_WORK[kind])
     return session
 
 

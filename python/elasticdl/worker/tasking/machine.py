@@ -195,7 +195,7 @@ class TaskMember:
 
     def _with(self, lease: TaskLeased) -> TaskMember:
         """Return what holds when something is leased; metrics and loads are when all tasks are done, by any worker."""
-        is_task = lease.kind in (TaskKind.EVALUATE, TaskKind.PREDICT)
+        is_task = lease.kind not in (TaskKind.METRICS, TaskKind.LOAD)
         return replace(self, leases=(*self.leases, lease) if is_task else (lease,))
 
     def _begin(self, chunk: int = 0) -> tuple[TaskMember, tuple[TaskInstruction, ...]]:

@@ -70,15 +70,28 @@ class EvaluationDoer:
         self._evaluating.close()
 
 
-class TaskWorker:
-    """One worker: its machine, and what does its tasks."""
+class TaskInbox:
+    """A worker's machine, and the work that it gives to one thread."""
 
     def __init__(
-        self, member: TaskMember, doer: TaskDoer, heart: Beats, send: Sending, leaving: Callable[[Exit], None]
+        self,
+        member: TaskMember,
+        heart: Beats,
+        send: Sending,
+        leaving: Callable[[Exit], None],
+        close: Callable[[], None],
     ) -> None:
-        """`leaving` is called at once when the process is to end, while the main thread may still be at work."""
+        """Take the machine of a worker that has done nothing.
+
+        Args:
+            member: the machine.
+            heart: says what it has done.
+            send: says the rest.
+            leaving: is called at once when the process is to end, while the main thread may still be at work.
+            close: is called then, too, so that what reads ends.
+        """
         self._machine = member
-        self._doer = doer
+        self._close = close
         self._heart = heart
         self._send = with_log_of_notes(send)
         self._leaving = leaving
@@ -95,14 +108,30 @@ class TaskWorker:
                     continue
                 if isinstance(instruction, Exit):
                     self._leaving(instruction)
-                    self._doer.close()
+                    self._close()
                 self._queue.put(instruction)
             self._heart.set(*self._machine.beat)
+
+    def take(self) -> TaskWork | Exit:
+        """Wait for the next work."""
+        return self._queue.get()
+
+
+class TaskWorker:
+    """One worker: its machine, and what does its tasks."""
+
+    def __init__(
+        self, member: TaskMember, doer: TaskDoer, heart: Beats, send: Sending, leaving: Callable[[Exit], None]
+    ) -> None:
+        """`leaving`: as of `TaskInbox`."""
+        self._doer = doer
+        self._inbox = TaskInbox(member, heart, send, leaving, doer.close)
+        self.feed = self._inbox.feed
 
     def run(self) -> Exit:
         """Work until the machine says that this process ends; the caller's thread is the only one that touches the model."""
         while True:
-            work = self._queue.get()
+            work = self._inbox.take()
             if isinstance(work, Exit):
                 return work
             try:

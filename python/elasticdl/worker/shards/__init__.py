@@ -1,0 +1,1 @@
+"""Programs that process records once, task by task."""
