@@ -14,7 +14,7 @@ import pytest
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from tests.job.conftest import Job, Result, Start
 from tests.job.test_evaluation import master_of
-from tests.job.test_faults import kill, seen
+from tests.job.test_faults import seen
 
 PROGRAM = Path(__file__).parent / "programs" / "squares.py"
 RECORDS = 400
@@ -46,8 +46,7 @@ def at_work(status: JobStatus) -> list[int]:
 def test_each_record_is_in_one_file_although_workers_and_the_master_are_killed(
     start: Start, tmp_path: Path
 ) -> None:
-    """Two workers in the middle of a file, one asked to leave there, the master, and one more worker; the files are those of one process.
-    """
+    """Two workers in the middle of a file, one asked to leave there, the master, and one more; the files are those of one process."""
     data = tmp_path / "numbers.csv"
     data.write_text("number,other\n" + "".join(f"{number},x\n" for number in range(RECORDS)))
     job = start(
@@ -96,24 +95,16 @@ def failed(start: Start, tmp_path: Path, text: str, **settings: object) -> Resul
 def test_tasks_in_a_job_of_steps_are_refused(start: Start, tmp_path: Path) -> None:
     result = failed(start, tmp_path, "for task in elasticdl.shards(9): pass")
     assert result.code == 2
-    assert "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks" in result.err
+    assert (
+        "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks"
+        in result.err
+    )
 
 
 def test_steps_in_a_job_of_tasks_are_refused(start: Start, tmp_path: Path) -> None:
     result = failed(start, tmp_path, "elasticdl.init()", work="tasks")
     assert result.code == 2
     assert "init() is for programs that train, and --work=tasks is given" in result.err
-
-
-def test_workers_that_process_different_records_are_refused(start: Start, tmp_path: Path) -> None:
-    text = (
-        "import time\n"
-        "size = 8 + ('worker-1' in os.environ['ELASTICDL_PROCESS'])\n"
-        "for task in elasticdl.shards(1000, records_per_task=size): time.sleep(0.1)\n"
-    )
-    result = failed(start, tmp_path, text, work="tasks", num_workers=2)
-    assert result.code == 2
-    assert "records per task (" in result.err
 
 
 def test_an_exception_in_a_task_fails_the_job_when_it_comes_again(start: Start, tmp_path: Path) -> None:
@@ -130,9 +121,3 @@ def test_an_exception_in_a_task_fails_the_job_when_it_comes_again(start: Start, 
     assert "program.py" in result.err
     assert not output.exists()
     assert not list(tmp_path.glob(".*.draft"))
-
-
-def test_leaving_the_loop_early_fails_the_job(start: Start, tmp_path: Path) -> None:
-    result = failed(start, tmp_path, "for task in elasticdl.shards(9, 1): break", work="tasks")
-    assert result.code == 1
-    assert "the program ended before all tasks were done" in result.err
