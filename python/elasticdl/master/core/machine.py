@@ -502,8 +502,8 @@ class MasterCore:
         """Take the first finding, of a worker if one is named; data that can't be trained on, or is not what others found, ends the job."""
         first = self.journal.data or self.found
         if first is not None:
-            batch = "records per task" if self.settings.processes else "batch size"
-            return replace(self, give_up=self.give_up or founddata.disagreement(first, found, worker, batch))
+            other = founddata.disagreement(self.settings, first, found, worker)
+            return replace(self, give_up=self.give_up or other)
         try:
             check_shards(found.validation)  # a job that evaluates nothing has no plan of it
             founddata.with_plan(self.settings, found.plan).plan(found.shards, found.validation)
