@@ -56,6 +56,8 @@ class Sizes:
         turns: of the page, closed and open.
         seconds: of each.
         gates: that count.
+        peers: turns of Keras alone, before the job and after it.
+        pace: seconds by which a step of the tiny model is made longer.
     """
 
     workers: int = 2
@@ -64,10 +66,14 @@ class Sizes:
     turns: int = 3
     seconds: float = 8.0
     gates: int = 40
+    peers: int = 2
+    pace: float = 0.0
 
 
 FULL = Sizes()
-SMALLEST = Sizes(workers=1, records=64, evaluations=1, turns=1, seconds=0.5, gates=1)
+SMALLEST = Sizes(
+    workers=1, records=64, evaluations=1, turns=1, seconds=0.5, gates=1, peers=1, pace=0.01
+)  # fmt: skip
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:
@@ -106,7 +112,8 @@ def digits(directory: Path, sizes: Sizes) -> list[Row]:
     with job(directory, data, sizes.workers, **settings) as (place, _):
         ours = statistics.median(evaluations(place, sizes)[1:])
         closed, opened = page(place, sizes)
-    peer()
+    for _ in range(sizes.peers - 1):
+        peer()
     equal, most = (statistics.median(peers[threads]) for threads in (each, cores))
     return [
         Row(
@@ -237,7 +244,7 @@ def gate(directory: Path, sizes: Sizes) -> Row:
         "evaluation_steps": EVERY,
         "evaluate_at_epoch_end": "false",
     }
-    with job(directory, directory / "values", sizes.workers, **settings) as (place, stamps):
+    with job(directory, directory / "values", sizes.workers, sizes.pace, **settings) as (place, stamps):
         status, _ = wait_for(place, sizes.workers)
         pid = next(worker.pid for worker in status.workers if worker.pid is not None)
         began, until = status.step, time.monotonic() + PATIENCE

@@ -54,6 +54,7 @@ class Sizes:
         warm_starts: those before them, which warm the disk's cache.
         quiet: seconds without a disturbance before and after each.
         installs: whether a peer that is missing is installed.
+        pace: seconds by which a step is made longer.
     """
 
     kills: int = 5
@@ -63,10 +64,11 @@ class Sizes:
     warm_starts: int = 1
     quiet: float = QUIET_SECONDS
     installs: bool = True
+    pace: float = 0.0
 
 
 FULL = Sizes()
-SMALLEST = Sizes(kills=1, pairs=1, starts=1, workers=1, warm_starts=0, quiet=0.5, installs=False)
+SMALLEST = Sizes(kills=1, pairs=1, starts=1, workers=1, warm_starts=0, quiet=0.5, installs=False, pace=0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,11 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
         data.mkdir()
         values = np.random.default_rng(0).standard_normal((RECORDS, 17), np.float32)
         write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
-        with job(directory, data, 2) as (place, stamps):
+        with job(directory, data, 2, sizes.pace) as (place, stamps):
             recoveries, stalls, step = disturbed(place, stamps, sizes)
             pairs = [pair(place, stamps, sizes)]
         for _ in range(sizes.pairs - 1):
-            with job(directory, data, 2) as (place, stamps):
+            with job(directory, data, 2, sizes.pace) as (place, stamps):
                 pairs.append(pair(place, stamps, sizes))
         peers = {mode: torchft(mode, sizes.kills) for mode in ("tuned", "default") if peer}
         plain, first = starts(directory, sizes)
@@ -150,11 +152,13 @@ def torchft(mode: str, kills: int) -> dict[str, list[float]]:
 
 
 @contextlib.contextmanager
-def job(directory: Path, data: Path, workers: int, **others: object) -> Iterator[tuple[JobPlace, Path]]:
+def job(
+    directory: Path, data: Path, workers: int, pace: float = 0.0, **others: object
+) -> Iterator[tuple[JobPlace, Path]]:
     """Run the tiny model, or what other settings say, without end; yield its place and the folder of the stamps."""
     stamps = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
     name = stamps.name.replace("_", "-").lower()
-    environment = {**os.environ, "ELASTICDL_STAMPS": str(stamps)}
+    environment = {**os.environ, "ELASTICDL_STAMPS": str(stamps), "ELASTICDL_PACE": str(pace)}
     settings = {
         "model_zoo": ROOT / "benchmarks" / "models",
         "model_def": "tiny.custom_model",

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A shell's background job ignores Ctrl-C, and so would all processes that are started from it; some tests send it to them.
@@ -14,6 +16,24 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")))
 )
 
+# A job's processes import what others have compiled before: without that each of them compiles this package anew, for a fifth of its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A busy machine is no defect.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+LONGEST = ("docs/test_commands.py", "benchmarks/test_parts.py", "job/", "torch/", "keras/")
+"""Where tests are that take many seconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest tests come first: of two processes that run tests, none waits for the other's last one."""
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(here).as_posix()
+        return next((at for at, one in enumerate(LONGEST) if path.startswith(one)), len(LONGEST))
+
+    items.sort(key=place)

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -144,7 +145,7 @@ class Harness:
         }
 
     def one(self, run: Run, data: Path) -> None:
-        records, output = self.directory / f"{run.name}-audit", self.directory / f"{run.name}.keras"
+        records, output = self.directory / f"{run.name}-audit", self.result_of(run.name)
         settings = {
             "num_epochs": self.epochs,
             "seed": len(self.runs),
@@ -172,6 +173,10 @@ class Harness:
             "; ".join(run.failures) or f"clean: {run.steps} steps in {run.views} views, {run.redone} redone"
         )
         self.say(f"{run.name}: {verdict} ({run.seconds:.0f} s)")
+
+    def result_of(self, run: str) -> Path:
+        """Return where the result of a run is."""
+        return self.directory / f"{run}.keras"
 
     def start(self, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
         """Start a job that writes its output to a file beside its model."""
@@ -307,6 +312,76 @@ class Harness:
     @property
     def passed(self) -> bool:
         return not self.left() and not any(run.failures for run in self.runs)
+
+
+class ProgramHarness(Harness):
+    """Programs with loops of their own, each in its framework, and a batch that never changes: faults must not change a bit of a result."""
+
+    clean = "exit code 0, audit clean, every bit of the result as of the program alone"
+    programs = ("regression", "flowers")
+
+    def make_data(self) -> Path:
+        """Write flowers, and train on them once with each program alone."""
+        self.epochs = 60
+        data = self.directory / "iris"
+        subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(data)], check=True)
+        os.environ |= {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"}
+        for name in self.programs:
+            self.say(f"what {name} makes alone")
+            os.environ["GO"] = str(self.directory)
+            subprocess.run([*self.program(name, data), str(self.directory / f"{name}-alone.npz")], check=True)
+        return data
+
+    def program(self, name: str, data: Path) -> list[str]:
+        """Return the command of a program."""
+        return [
+            sys.executable,
+            str(ROOT / f"tests/loops/programs/{name}.py"),
+            str(data / "train" / "iris.csv"),
+        ]
+
+    def name_of(self, run: Run) -> str:
+        """Return the program of a run: each comes in turn."""
+        return self.programs[self.runs.index(run) % len(self.programs)]
+
+    def settings(self, run: Run, data: Path) -> dict[str, object]:
+        """Begin slowly: the programs wait a moment with each batch until a file is there."""
+        self.go = self.directory / f"{run.name}-go"
+        os.environ["GO"] = str(self.go)
+        return {
+            "job_command": shlex.join(self.program(self.name_of(run), data)),
+            "num_workers": f"1:{run.workers}",
+            "threads_per_worker": 1,
+            # before a program calls init() nothing tells one that hangs from one that imports
+            "start_seconds": 20,
+        }
+
+    def start(self, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
+        """Start a job; epochs and seed are the program's."""
+        others = {name: value for name, value in settings.items() if name not in ("num_epochs", "seed")}
+        return super().start(others)
+
+    def result_of(self, run: str) -> Path:
+        """Return where the result of a run is."""
+        return self.directory / f"{run}.npz"
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the rest of the data be trained at once: only of a whole job is known what must be there."""
+        self.go.touch()
+
+    def check_result(self, run: Run, output: Path, place: JobPlace | None) -> None:
+        """Compare digests, and the result with that of the program alone."""
+        super().check_result(run, output, place)
+        if not output.exists():
+            return
+        if not run.complete:
+            run.failures.append("the data was not trained to its end")
+        with np.load(output) as found, np.load(self.directory / f"{self.name_of(run)}-alone.npz") as alone:
+            wrong = [
+                name for name in alone if name not in found or found[name].tobytes() != alone[name].tobytes()
+            ]
+        if wrong:
+            run.failures.append(f"other bits than alone: {', '.join(wrong)}")
 
 
 class PsHarness(Harness):
@@ -463,9 +538,18 @@ def main() -> int:
     modes.add_argument(
         "--steps", action="store_true", help="jobs with parameter servers that accumulate synchronously"
     )
+    modes.add_argument(
+        "--programs",
+        action="store_true",
+        help="programs with loops of their own, in NumPy and PyTorch by turns",
+    )
     options = parser.parse_args()
-    kind = StepsHarness if options.steps else PsHarness if options.servers else Harness
-    every, more = (GROUP, MORE) if kind is Harness else (PS, MORE_PS)
+    kind: type[Harness] = Harness
+    if options.steps or options.servers:
+        kind = StepsHarness if options.steps else PsHarness
+    elif options.programs:
+        kind = ProgramHarness
+    every, more = (PS, MORE_PS) if issubclass(kind, PsHarness) else (GROUP, MORE)
     quota = quotas(options.faults, every, more)
     harness = kind(quota, options.minutes * 60, options.seed, options.directory.resolve())
     harness.work()

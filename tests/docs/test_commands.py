@@ -141,6 +141,25 @@ def test_the_tutorial_of_pytorch(clone: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_the_tutorial_of_pytorch_loops(clone: Path) -> None:
+    need_torch()
+    page = ROOT / "docs/tutorials/pytorch-loop.md"
+    program = (ROOT / "examples/custom_loops/torch_digits.py").read_text(encoding="utf-8")
+    for shown in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        assert all(line in program.splitlines() for line in shown.splitlines()), shown
+    *commands, clean = blocks(page)
+    output = run("".join(commands), clone)
+    assert "epoch 4: step 235, accuracy 0.9" in output  # alone
+    assert "each of the 60,000 records of 40 epochs was trained exactly once" in output
+    assert "a worker at a random moment: hit" in output
+    accuracy = re.search(r"^accuracy: (\S+)", output, re.M)[1]
+    assert accuracy == re.findall(r"epoch 39: .* accuracy (\S+)", output)[-1]
+    assert float(accuracy) > 0.9
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "digits.pt").exists()
+
+
+@pytest.mark.timeout(600)
 def test_training_from_python(clone: Path) -> None:
     page = (ROOT / "docs/guides/python.md").read_text(encoding="utf-8")
     script = clone / "guide.py"

@@ -22,9 +22,9 @@ EPOCHS = 10
 
 def disturb(job: Job, go: Path) -> None:
     """Kill a worker, drain one, and kill the first of the group as soon as it is two again; then let the job run."""
-    at_step(job, 20, lambda status: kill(training(status)[-1]))
-    at_step(job, 40, lambda status: kill(training(status)[-1], signal.SIGTERM))
-    at_step(job, 60, lambda status: kill(training(status)[0]))
+    at_step(job, 5, lambda status: kill(training(status)[-1]))
+    at_step(job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
+    at_step(job, 15, lambda status: kill(training(status)[0]))
     go.touch()
 
 

@@ -89,7 +89,7 @@ def begin(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Star
         model_zoo=ZOO,
         model_def="table.custom_model",
         training_data=tmp_path / "data",
-        num_workers=3,
+        num_workers=2,
         minibatch_size=8,
         num_minibatches_per_task=2,
         num_epochs=PASSES,
@@ -100,7 +100,7 @@ def begin(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Star
 
 def check(job: Job, tmp_path: Path) -> None:
     """Kill a worker, and look whether each record of each epoch was trained once."""
-    at_step(job, 5, lambda status: len(training(status)) == 3 and kill(training(status)[-1]))
+    at_step(job, 5, lambda status: kill(training(status)[-1]))
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert summary["members"]["lost"] == 1
@@ -152,7 +152,7 @@ def test_rows_of_strings(begin: Start, tmp_path: Path) -> None:
 def test_blocks_that_are_fewer_than_workers_are_mentioned(begin: Start, tmp_path: Path) -> None:
     pa.parquet.write_table(table(0, ROWS), tmp_path / "data" / "1")
     (tmp_path / "go").touch()
-    result = begin().wait().succeeded()
+    result = begin(num_workers=3).wait().succeeded()
     assert (
         "the data comes in blocks of up to 1,000 records, which no task splits: an epoch has 1 task, so 2 of 3 workers"
         in result.err
@@ -223,7 +223,7 @@ def test_each_row_of_a_database_is_trained_once(
     begin: Start, tmp_path: Path, scheme: str, write: Callable[[Path], None]
 ) -> None:
     write(tmp_path / "data" / "my.db")
-    job = begin(training_data=f"{scheme}:///data/my.db?table=train", num_workers=2)
+    job = begin(training_data=f"{scheme}:///data/my.db?table=train")
     at_step(job, 5, lambda status: kill(training(status)[-1]))
     (tmp_path / "data" / "my.db").unlink()  # it was asked once
     (tmp_path / "go").touch()
@@ -311,7 +311,7 @@ def test_each_record_of_recordio_on_a_server_is_trained_once_with_parameter_serv
 
 def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> None:
     jsonl(server.root / "data" / "1", table(0, ROWS))
-    job = begin(training_data=f"{server.url}/data/1", storage_seconds=1, num_workers=2)
+    job = begin(training_data=f"{server.url}/data/1", storage_seconds=1)
 
     def silence(_: JobStatus) -> bool:
         server.status = 503
@@ -465,7 +465,7 @@ def test_a_reader_of_another_package(installed: Start, tmp_path: Path, servers: 
 
 
 def test_a_worker_that_finds_other_data_ends_the_job(installed: Start, tmp_path: Path) -> None:
-    job = installed(num_workers=2)
+    job = installed()
 
     def change_and_kill(status: JobStatus) -> bool:
         (tmp_path / "state.txt").write_text("changed")

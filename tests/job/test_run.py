@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.protocol.status import JobStatus
 
-from .conftest import Job, Result, Start
-from .test_faults import at_step, joins, kill, training
+from .conftest import Result, Start
 
 PROGRAM = Path(__file__).parent / "loops" / "train.py"
 PYTHON = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -28,41 +24,32 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(PROGRAM, tmp_path)
 
 
-def test_a_program_trains_on_while_workers_and_the_master_are_killed(start: Start, tmp_path: Path) -> None:
-    """Its plan comes from the journal then; it has its words as they are, its place, and the result of one process alone."""
-    job = start(
-        {**PYTHON, "GO": str(tmp_path / "go")},
+def test_a_program_has_its_words_and_its_place_and_continues_from_its_checkpoint(
+    start: Start, tmp_path: Path
+) -> None:
+    words = ("--", "python", "train.py")
+    settings = {"command": "run", "threads_per_worker": 3, "num_workers": 2}
+    whole = start(PYTHON, **settings, output=tmp_path / "whole", words=(*words, "3", "two words", "*.py"))
+    done = whole.wait().succeeded()
+    assert f"['two words', '*.py'] 3 {tmp_path}" in done.err
+    assert done.summary["num_epochs"] == done.summary["epochs"] == 3
+    assert done.summary["steps"] == 75
+    checkpoints = {"checkpoint_dir": tmp_path / "checkpoints"}
+    start(PYTHON, **settings, **checkpoints, words=(*words, "1")).wait().succeeded()
+    later = start(
+        PYTHON,
         command="run",
-        words=("--", "python", "train.py", "two words"),
-        num_workers=2,
-        threads_per_worker=3,
+        num_workers=1,
+        checkpoint_dir_for_init=tmp_path / "checkpoints",
         audit=tmp_path / "audit",
-        output=tmp_path / "weights",
+        output=tmp_path / "later",
+        words=(*words, "3"),
     )
-    at_step(job, 5, lambda status: kill(training(status)[-1]))
-    joins(job, 3)
-    at_step(job, 10, lambda status: kill_master(job))
-    shown: list[JobStatus] = []
-    at_step(job, 15, lambda status: not shown.append(status))
-    assert shown[0].num_epochs == 10
-    (tmp_path / "go").touch()
-    result = job.wait().succeeded()
-    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [400] * 10
-    assert result.summary["num_epochs"] == 10
-    assert result.summary["steps"] == 250
-    assert f"['two words'] 3 {tmp_path}" in result.err
-    alone = [sys.executable, "train.py", "alone", "alone.bin"]
-    subprocess.run(alone, cwd=tmp_path, check=True, timeout=60, capture_output=True)
-    both = (np.frombuffer((tmp_path / name).read_bytes()) for name in ("weights", "alone.bin"))
-    np.testing.assert_allclose(*both, rtol=1e-9)
-
-
-def kill_master(job: Job) -> bool:
-    for process in psutil.Process(job.process.pid).children():
-        if "elasticdl.job.master" in process.cmdline():
-            process.kill()
-            return True
-    return False
+    assert later.wait().succeeded().summary["steps"] == 75
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [0, 400, 400]
+    # two gradients are added in one order or the other
+    found, expected = (np.frombuffer((tmp_path / name).read_bytes()) for name in ("later", "whole"))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def failed(start: Start, tmp_path: Path, text: str, **settings: object) -> Result:

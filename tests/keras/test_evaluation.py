@@ -14,6 +14,7 @@ import pytest
 
 from elasticdl.control.protocol.metricstates import combine, pack, unpack
 from elasticdl.errors import BadData, BadModel
+from elasticdl.keras import evaluation
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.evaluation import KerasEvaluator
 from elasticdl.keras.internals import seed_states
@@ -444,6 +445,14 @@ def test_randomness_is_of_the_jobs_seed_the_task_and_the_chunk(adapter: Make) ->
     )
     assert len({float(state[0]) for state in (first, second, state_of(other, 0, [chunk]))}) == 3
     assert twice[0] != 2 * first[0]
+
+
+def test_a_model_that_draws_nothing_gets_no_seeds(adapter: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluators = evaluator_of(adapter()), evaluator_of(adapter(RESTLESS))
+    monkeypatch.setattr(evaluation, "chunk_seeds", None)
+    assert state_of(evaluators[0], 1, CHUNKS[:1])[1] == len(CHUNKS[0])
+    with pytest.raises(TypeError):
+        state_of(evaluators[1], 1, CHUNKS[:1])
 
 
 def test_a_task_that_is_begun_again_is_begun_at_zero(adapter: Make) -> None:

@@ -19,7 +19,7 @@ from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadSetting
-from elasticdl.master.allreduce.resuming import GroupCheckpoint, open_checkpoint, resume
+from elasticdl.master.allreduce.resuming import GroupCheckpoint, check, open_checkpoint, resume
 from elasticdl.master.core.records import ResumedStateRecord
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
@@ -82,11 +82,30 @@ def test_a_job_that_has_trained_all_is_refused() -> None:
             go_on(checkpoint(Position(1, 0, 0, 0)), **settings)
 
 
+LOOP = replace(DEALING, by_record=True)
+
+
+def test_only_a_custom_training_loop_continues_its_checkpoint(tmp_path: Path) -> None:
+    assert go_on(checkpoint(Position(1, 4, 2, 1), dealing=LOOP), LOOP).position == Position(1, 4, 2, 1)
+    with pytest.raises(
+        BadSetting, match="is of a program with a custom training loop, which writes its result itself"
+    ):
+        go_on(checkpoint(Position(1, 0, 0, 0), dealing=LOOP))
+    with pytest.raises(
+        BadSetting, match="is of a job with a model file, and this one has a custom training loop"
+    ):
+        go_on(checkpoint(Position(1, 0, 0, 0)), LOOP)
+    path = written(tmp_path, 1)
+    loop = build(from_arguments({"job_command": "sh x", "checkpoint_dir_for_init": str(path.parent)}))
+    with pytest.raises(BadSetting, match="is of a job with a model file"):
+        check(loop)
+
+
 def test_a_program_that_has_trained_all_is_told_what_it_says_itself() -> None:
     with pytest.raises(
         BadSetting, match=r"num_epochs and max_step in the program, .* say no more than that; raise them"
     ):
-        go_on(checkpoint(Position(1, 0, 0, 0)), replace(DEALING, by_record=True), epochs=1)
+        go_on(checkpoint(Position(1, 0, 0, 0), dealing=LOOP), LOOP, epochs=1)
 
 
 def test_a_position_that_the_data_does_not_have_is_refused() -> None:

@@ -97,8 +97,14 @@ def test_slots_go_on_at_the_step_of_the_checkpoint() -> None:
 
 
 def test_within_an_epoch_steps_have_to_be_the_same() -> None:
-    for there, here in ((SUMMED_UP, DEALING), (DEALING, SUMMED_UP)):
-        with pytest.raises(BadSetting, match=r"different here.*gradients of a step \([04] and [04]\)"):
+    summed_up, alone = "--use_async=false --grads_to_wait=4", "--use_async"
+    for there, here, flags in (
+        (SUMMED_UP, DEALING, f"{summed_up} and {alone}"),
+        (DEALING, SUMMED_UP, f"{alone} and {summed_up}"),
+    ):
+        with pytest.raises(
+            BadSetting, match=rf"different here.*: how many gradients make a step \({flags}\)\. Take these as"
+        ):
             go_on(checkpoint(4, dealing=there), here)
 
 

@@ -8,8 +8,17 @@ from pathlib import Path
 from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.group import GroupManifest
 from elasticdl.checkpoint.layout import AnyManifest, candidates
-from elasticdl.checkpoint.manifest import OtherKind
+from elasticdl.checkpoint.manifest import Manifest, OtherKind
 from elasticdl.errors import BadData, BadSetting
+
+
+def check_has_model(folder: Path, manifest: Manifest | GroupManifest, flag: str) -> None:
+    """Refuse the checkpoint of a custom training loop where that of a model is needed. Raises BadSetting; `flag` as in `newest_whole`."""
+    if manifest.dealing.by_record:
+        raise BadSetting(
+            f"{flag}: {folder} is of a program with a custom training loop, which writes its result itself, by job.result(write): "
+            f"go on from there with `elasticdl run --checkpoint_dir_for_init={folder} --output=RESULT -- python train.py`"
+        )
 
 
 def newest_whole(

@@ -7,6 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+_IN_TURN = "SINGLE_THREADED_EXECUTOR"
+"""TensorFlow's name for what runs operations one after the other."""
+
 
 class Compiled:
     """A `tf.function` that is traced once, when it is first called, and then called without looking for another trace.
@@ -17,12 +20,19 @@ class Compiled:
     """
 
     def __init__(
-        self, function: Callable[..., Any], signature: tuple[Any, ...], jit_compile: bool = False
+        self,
+        function: Callable[..., Any],
+        signature: tuple[Any, ...],
+        jit_compile: bool = False,
+        in_turn: bool = False,
     ) -> None:
+        """`in_turn`: run one operation after the other, which may save handing them to threads; for functions that change nothing."""
         self._function = tf.function(
             function, input_signature=signature, autograph=False, jit_compile=jit_compile or None
         )
         self._signature = signature
+        # With a GPU the function has parts on two devices, which wait for each other.
+        self._in_turn = in_turn and not tf.config.list_physical_devices("GPU")
         self._concrete: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -32,8 +42,16 @@ class Compiled:
         """
         if self._concrete is None:
             self.trace()
-        concrete = self._concrete
-        tensors = self._tensors(arguments)
+        if self._in_turn:
+            try:
+                with tf.experimental.function_executor_type(_IN_TURN):
+                    return self._call(arguments)
+            except tf.errors.OpError:
+                pass  # once more, so that the error names the operation and the line of Python that made it
+        return self._call(arguments)
+
+    def _call(self, arguments: tuple[Any, ...]) -> Any:
+        concrete, tensors = self._concrete, self._tensors(arguments)
         if tensors is None:
             return concrete(*arguments)
         return concrete._call_flat(tensors, concrete.captured_inputs)

@@ -97,6 +97,8 @@ class KerasEvaluator:
         self._pipeline = FeedPipeline(user.feed, Mode.EVALUATION, metadata, user.path)
         self._loss = ChunkLoss(user.loss, f"{user.path}: {spec.loss}")
         self._metrics = EvaluationMetrics(user)
+        self._draws = True
+        """Whether the model may draw random numbers outside of training, too."""
 
     def prepare(self, sample: Records) -> None:
         """Trace everything and try the metrics on parts of `sample`. Raises BadModel or BadData for what only running shows."""
@@ -112,10 +114,11 @@ class KerasEvaluator:
                 for one, of_it in zip(batches, rows, strict=True)
             ]
             self._metrics.try_out(*(self._see(*chunk) for chunk in chunks))
+        self._first_seeds = seeds
         states = [tf.TensorSpec(value.shape, value.dtype) for value in self._metrics.begin()]
         scalar = tf.TensorSpec([], tf.int32)
         signature = (spec, forward.signature(), scalar, tf.TensorSpec(seeds.shape, seeds.dtype), states)
-        self._compiled = Compiled(self._trace, signature)
+        self._compiled = Compiled(self._trace, signature, in_turn=True)
         self.begin_task(0)
         with _refusing(self._user, spec):
             self.evaluate(batches[0], rows[0])
@@ -153,10 +156,14 @@ class KerasEvaluator:
         return self._metrics.values(combined)
 
     def _seeds(self, task: int, chunk: int) -> Any:
+        if not self._draws:
+            return self._first_seeds
         return tf.constant(chunk_seeds(self._spec.seed, task, chunk, len(self._forward.seeded)))
 
     def _trace(self, data: Any, given: Any, examples: Any, seeds: Any, states: list[Any]) -> list[Any]:
-        return self._metrics.updated(states, self._see(data, given, examples, seeds))
+        found = self._metrics.updated(states, self._see(data, given, examples, seeds))
+        self._draws = any(part.consumers() for one in seeds.consumers() for part in one.outputs)
+        return found
 
     def _see(self, data: tuple[Any, ...], given: Any, examples: Any, seeds: Any) -> Seen:
         """Call the model, not in training mode, and its losses; nothing is assigned."""

@@ -193,6 +193,7 @@ class EvaluationMetrics:
                 names[name] = user.where
             tried.append(found)
         self._begin = [found.begin for found in tried]
+        self._flat_begin = [tf.constant(value) for state in self._begin for value in state]
         self.catalog = MetricCatalog(
             tuple(
                 Metric(entry.user.name, entry.user.output, _described(entry.metric), found.adds)
@@ -203,7 +204,7 @@ class EvaluationMetrics:
 
     def begin(self) -> list[Any]:
         """Return the state in which each task begins, flat."""
-        return [tf.constant(value) for state in self._begin for value in state]
+        return list(self._flat_begin)
 
     def updated(self, states: Sequence[Any], seen: Seen) -> list[Any]:
         """Return the flat states after a chunk; may be traced."""

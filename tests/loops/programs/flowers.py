@@ -39,7 +39,9 @@ job.state["seen"] = 0
 
 
 def write(path):
-    torch.save({"model": model.state_dict(), "lr": scheduler.get_last_lr(), "seen": job.state["seen"]}, path)
+    tensors = {name: value.numpy() for name, value in model.state_dict().items()}
+    with open(path, "wb") as file:
+        np.savez(file, **tensors, rate=scheduler.get_last_lr(), seen=job.state["seen"])
 
 
 job.result(write, sys.argv[2] if len(sys.argv) > 2 else "")

@@ -43,6 +43,6 @@ for chunk in job.chunks(
             job.state["epoch"] = job.epoch
     if "GO" in os.environ and not Path(os.environ["GO"]).exists():
         time.sleep(SECONDS)
-job.print(f"trained to {job.steps} steps")
+job.print(f"trained to step {job.steps}")
 if len(sys.argv) > 2:
     write(sys.argv[2])

@@ -56,19 +56,26 @@ class Dealing:
             "shuffle": "shuffle",
             "minibatch_size": "minibatch size",
             "records_per_task": "records of a task",
-            "grads_to_wait": "gradients of a step",
             "by_record": "custom training loop",
         }
         for name, words in names.items():
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 yield f"{words} ({mine} and {theirs})"
+        if self.grads_to_wait != other.grads_to_wait:
+            yield f"how many gradients make a step ({self._step_flags()} and {other._step_flags()})"
         if len(self.shards) != len(other.shards):
             yield f"number of shards ({len(self.shards):,} and {len(other.shards):,})"
         for mine, theirs in zip(self.shards, other.shards, strict=False):
             if mine != theirs:
                 yield f"shards ({mine} and {theirs})"
                 return
+
+    def _step_flags(self) -> str:
+        """Return the flags that say how many gradients make a step."""
+        return (
+            f"--use_async=false --grads_to_wait={self.grads_to_wait}" if self.grads_to_wait else "--use_async"
+        )
 
 
 def with_plan(spec: JobSpec, plan: LoopPlan | None) -> JobSpec:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.choosing import check_has_model, newest_whole
 from elasticdl.checkpoint.group import GroupManifest
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.view import StateId
@@ -52,6 +52,7 @@ def resume(
     Raises BadSetting if a position means something else than in the checkpoint, and that matters, or if nothing is left to train.
     """
     manifest, folder = checkpoint.manifest, checkpoint.path.parent
+    _check_kind(checkpoint, is_loop=dealing.by_record)
     position, step = manifest.position, manifest.state.step
     differences = list(manifest.dealing.differences(dealing))
     if differences and not manifest.is_between_epochs:
@@ -79,11 +80,24 @@ def resume(
     return ResumedStateRecord(highest, str(checkpoint.path), StateId(step, 0), position, manifest.passed)
 
 
+def _check_kind(checkpoint: GroupCheckpoint, *, is_loop: bool) -> None:
+    """Refuse a checkpoint of a model file in a custom training loop, and the other way round. Raises BadSetting."""
+    folder = checkpoint.path.parent
+    if not is_loop:
+        check_has_model(folder, checkpoint.manifest, FLAG)
+    elif not checkpoint.manifest.dealing.by_record:
+        raise BadSetting(
+            f"{FLAG}: {folder} is of a job with a model file, and this one has a custom training loop; continue it with `elasticdl train`"
+        )
+
+
 def check(spec: JobSpec) -> None:
     """Look at all that can be known of a job's checkpoints before anything is launched. Raises BadInput."""
     checkpoint = open_checkpoint(spec, verify=False)
-    if checkpoint is not None and not spec.job_command:
-        # The data is not open yet; the master compares it, too. What a custom training loop trains on only its program says.
+    if checkpoint is not None and spec.job_command:
+        _check_kind(checkpoint, is_loop=True)  # what it trains on only the program says
+    elif checkpoint is not None:
+        # The data is not open yet; the master compares it, too.
         shards = checkpoint.manifest.dealing.shards
         dealing = dealing_of(spec, shards)
         resume(checkpoint, Schedule(dealing.ledger(), spec.num_epochs, spec.max_step), dealing, 0)

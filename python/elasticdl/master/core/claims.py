@@ -42,6 +42,7 @@ class JobSettings(LoopSettings, Protocol):
     def output(self) -> Path | None:
         """Return where the result is wanted."""
 
+
 def impossible(name: str, member: MemberId, job: JobSettings, message: MemberMessage) -> str | None:
     """Return why no process of any job with these settings says this on its connection, None if one may."""
     match message:

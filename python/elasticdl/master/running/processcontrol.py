@@ -156,7 +156,7 @@ class ProcessControl:
             starts[worker] = replace(starts[worker], member=member)
 
     def evicted(self, worker: str) -> None:
-        """Take note that a process is told that its group has left it out."""
+        """Take note that a process receives the verdict that its group has left it out."""
         self._evicted.add(worker)
 
     def forget(self, worker: str) -> set[MemberId]:

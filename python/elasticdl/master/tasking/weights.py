@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.choosing import newest_whole
+from elasticdl.checkpoint.choosing import check_has_model, newest_whole
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.master.core.resuming import FLAG
 from elasticdl.spec.jobspec import JobSpec
@@ -32,7 +32,8 @@ def open_checkpoint(spec: JobSpec, *, verify: bool) -> WeightsCheckpoint | None:
     """
     if not spec.checkpoint_dir_for_init:
         return None
-    folder, _, passed_over = newest_whole(
+    folder, manifest, passed_over = newest_whole(
         spec.checkpoint_dir_for_init, checkpoints.read_any, FLAG, verify=verify
     )
+    check_has_model(folder, manifest, FLAG)
     return WeightsCheckpoint(folder / NAME, passed_over)

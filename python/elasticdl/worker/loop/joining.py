@@ -1,7 +1,7 @@
 """How a program becomes a worker of a job: who it is, what ends it, and what the job hears of its end.
 
 A job starts the user's program itself, with what it needs to know in the environment. From `join` on the program is a worker as any other:
-SIGTERM asks it to leave after a step, an exception is told to the master, and at the program's end the worker does what is left to do.
+SIGTERM asks it to leave after a step, an exception is reported to the master, and at the program's end the worker does what is left to do.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from elasticdl.worker.contract.loop import LoopBatch, LoopSource, LoopState
 from elasticdl.worker.loop.ending import LEFT_EARLY
 
 _AHEAD = 64
-"""Batches that the source is told of; it reads ahead fewer, as far as its memory allows."""
+"""Batches that are announced to the source; it reads ahead fewer, as far as its memory allows."""
 _ALONE = 1
 """Members."""
 

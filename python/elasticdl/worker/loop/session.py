@@ -197,7 +197,7 @@ class JobSession:
         return self._patience.during(seconds)
 
     def finish(self) -> int:
-        """Carry out what follows the last step, until the job has ended; it is told if training is not over. Return the exit code."""
+        """Carry out what follows the last step, until the job has ended; that training is not over is reported. Return the exit code."""
         self._patience.end()
         if self._worker is None:
             return self.fail(
