@@ -107,17 +107,6 @@ def test_steps_in_a_job_of_tasks_are_refused(start: Start, tmp_path: Path) -> No
     assert "init() is for programs that train, and --work=tasks is given" in result.err
 
 
-def test_workers_that_process_different_records_are_refused(start: Start, tmp_path: Path) -> None:
-    text = (
-        "import time\n"
-        "size = 8 + ('worker-1' in os.environ['ELASTICDL_PROCESS'])\n"
-        "for task in elasticdl.shards(1000, records_per_task=size): time.sleep(0.1)\n"
-    )
-    result = failed(start, tmp_path, text, work="tasks", num_workers=2)
-    assert result.code == 2
-    assert "records per task (" in result.err
-
-
 def test_an_exception_in_a_task_fails_the_job_when_it_comes_again(start: Start, tmp_path: Path) -> None:
     """What others have written is no result then."""
     text = (
@@ -132,9 +121,3 @@ def test_an_exception_in_a_task_fails_the_job_when_it_comes_again(start: Start, 
     assert "program.py" in result.err
     assert not output.exists()
     assert not list(tmp_path.glob(".*.draft"))
-
-
-def test_leaving_the_loop_early_fails_the_job(start: Start, tmp_path: Path) -> None:
-    result = failed(start, tmp_path, "for task in elasticdl.shards(9, 1): break", work="tasks")
-    assert result.code == 1
-    assert "the program ended before all tasks were done" in result.err

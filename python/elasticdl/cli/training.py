@@ -135,7 +135,7 @@ run = SettingsCommand(
     ),
     settings=settings_of_loop(),
     context_settings={"allow_interspersed_args": False},
-    short_help="Run a program with a custom training loop.",
+    short_help="Run a program with a custom training loop, or with tasks.",
     help="""Run a program with a custom training loop in every worker, and wait for it.
 
     The program calls elasticdl.init(), and says itself what it trains on: its data, batches, epochs and seed are no flags
@@ -143,9 +143,13 @@ run = SettingsCommand(
     is the one in PATH. What follows -- is the command, of which each word is passed on as it is. The exit code is the job's:
     0 done, 1 failed, 2 bad input, 130 interrupted. Ctrl-C ends the job at the next step, as with `train`.
 
+    With --work=tasks the program trains nothing: it processes records once, which it gets from elasticdl.shards(), and
+    --output is a new directory with a file for each task.
+
     \b
     Examples:
       elasticdl run --num_workers=3 -- python train.py --lr 0.1
+      elasticdl run --work=tasks --num_workers=3 --output=DIR -- python process.py
       elasticdl run --num_workers=2:4 --output=model.npz --audit=audit -- python train.py
       elasticdl run --model_zoo=src --image_name=IMAGE --checkpoint_dir=/data/c \\
           --volume=claim_name=data,mount_path=/data --num_workers=8 -- python train.py --data /data/train

@@ -42,10 +42,6 @@ class JobSettings(LoopSettings, Protocol):
     def output(self) -> Path | None:
         """Return where the result is wanted."""
 
-    @property
-    def processes(self) -> bool:
-        """Tell whether the job's program processes tasks."""
-
 
 def impossible(name: str, member: MemberId, job: JobSettings, message: MemberMessage) -> str | None:
     """Return why no process of any job with these settings says this on its connection, None if one may."""

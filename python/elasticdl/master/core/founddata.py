@@ -17,6 +17,10 @@ class LoopSettings(Protocol):
     def for_loop(self) -> Callable[[LoopPlan], Any] | None:
         """Return what completes them; None with model files."""
 
+    @property
+    def processes(self) -> bool:
+        """Tell whether the program processes tasks."""
+
 
 AnySettings = TypeVar("AnySettings", bound=LoopSettings)
 
@@ -38,14 +42,16 @@ def wrong_plan(settings: LoopSettings, plan: LoopPlan | None) -> str | None:
     return None
 
 
-def disagreement(first: ShardsRecord, found: ShardsRecord, worker: str, batch: str) -> GiveUp | None:
+def disagreement(
+    settings: LoopSettings, first: ShardsRecord, found: ShardsRecord, worker: str
+) -> GiveUp | None:
     """Return how a job ends whose program says something else of its data in another worker; None if it does not.
 
     That worker would train on other batches than it is given. Readers of model files may find different things: the first one counts.
-    `batch`: the word for the size of what a worker is given.
     """
     if first.plan is None or found.plan is None or (first.plan, first.shards) == (found.plan, found.shards):
         return None
+    batch = "records per task" if settings.processes else "batch size"
     differences = first.plan.differences(found.plan, batch) or "other files, or other records in them"
     reason = (
         f"{worker}: the program says something else of its data than in the job's first worker: "

@@ -274,8 +274,7 @@ class MasterCore:
         if not link.registered and not isinstance(message, claims.BEFORE_REGISTRATION):
             return self
         why = claims.impossible(link.name, link.member, self.settings, message)
-        why = why or self._impossible(link, message)
-        if why is None:
+        if (why := why or self._impossible(link, message)) is None:
             return self._hear(now, connection, link, message, out)
         if not self.opened:
             # Until my epoch is journalled another master may have appended what this process has seen and I have not.
@@ -480,8 +479,7 @@ class MasterCore:
         if (data := self.journal.data) is not None and not link.data:
             self._tell(connection, Data(data.shards, data.validation, data.plan), out)
             link = replace(link, data=True)
-        verdict = self._verdict(link)
-        if verdict is not None:
+        if (verdict := self._verdict(link)) is not None:
             self._tell(connection, verdict, out)
             return replace(link, verdict=True)
         if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
@@ -500,10 +498,9 @@ class MasterCore:
 
     def _find(self, found: ShardsRecord, worker: str = "") -> Self:
         """Take the first finding, of a worker if one is named; data that can't be trained on, or is not what others found, ends the job."""
-        first = self.journal.data or self.found
-        if first is not None:
-            batch = "records per task" if self.settings.processes else "batch size"
-            return replace(self, give_up=self.give_up or founddata.disagreement(first, found, worker, batch))
+        if (first := self.journal.data or self.found) is not None:
+            other = founddata.disagreement(self.settings, first, found, worker)
+            return replace(self, give_up=self.give_up or other)
         try:
             check_shards(found.validation)  # a job that evaluates nothing has no plan of it
             founddata.with_plan(self.settings, found.plan).plan(found.shards, found.validation)
