@@ -66,18 +66,6 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
     return made
 
 
-def refuse_grouped(model: torch.nn.Module, path: Any) -> None:
-    """Raise BadModel for a model with a part that talks to other processes itself."""
-    for module in model.modules():
-        if isinstance(module, _GROUPED) or any(
-            one.__module__.startswith(_SHARDED) for one in type(module).__mro__
-        ):
-            raise BadModel(
-                f"{path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
-                "and the statistics of batch normalization with them: use the plain module"
-            )
-
-
 def refuse_unusual(optimizer: torch.optim.Optimizer, path: Any) -> None:
     """Raise BadModel for an optimizer that can't be given one dense gradient a step."""
     for kind, why in _STATEFUL.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,8 +20,8 @@ _PLACES = ("torch.distributed.", "torch.nn.parallel.", "torch.utils.data.distrib
 """Modules that raise where there is no group: those of torch.distributed, and their users."""
 
 
-def refuse_grouped(model: torch.nn.Module, path: Path) -> None:
-    """Raise BadModel if a module of the model wants a group. `path`: of the model file."""
+def refuse_grouped(model: torch.nn.Module, path: Any) -> None:
+    """Raise BadModel if a module of the model wants a group. `path`: of the file, for messages."""
     for module in model.modules():
         if isinstance(module, _GROUPED) or any(
             one.__module__.startswith(_SHARDED) for one in type(module).__mro__
