@@ -53,6 +53,7 @@ class PlayedProcess:
         self.recorder = StepRecorder(self.send)
         self.said: list[MemberMessage] = []
         self.left: list[Exit] = []
+        self.leaving: list[Exit] = []
         self.agreed: LoopPlan | None = None
         self._endpoint: Endpoint = open_endpoint(folder, number, "unix")
         self.peer = Peer(self.id, self.name, self._endpoint.address)
@@ -125,7 +126,7 @@ class Program:
     def __init__(self, folder: Path, number: int = 0, **settings: Any) -> None:
         self.process = PlayedProcess(folder, number)
         anything: Any = self.process
-        self.session = JobSession(anything)
+        self.session = JobSession(anything, self.process.leaving.append)
         self.job = PlainJob(self.session)
         self.weight = np.zeros(1)
         self.passes: list[tuple[int, list[int], bool, float]] = []

@@ -82,6 +82,13 @@ def test_a_job_that_has_trained_all_is_refused() -> None:
             go_on(checkpoint(Position(1, 0, 0, 0)), **settings)
 
 
+def test_a_program_that_has_trained_all_is_told_what_it_says_itself() -> None:
+    with pytest.raises(
+        BadSetting, match=r"num_epochs and max_step in the program, .* say no more than that; raise them"
+    ):
+        go_on(checkpoint(Position(1, 0, 0, 0)), replace(DEALING, by_record=True), epochs=1)
+
+
 def test_a_position_that_the_data_does_not_have_is_refused() -> None:
     for position in (Position(0, 4, 20, 0), Position(0, 4, 2, 2), Position(0, 10, 1, 1)):
         with pytest.raises(BadSetting, match="where the data has nothing"):

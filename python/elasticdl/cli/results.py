@@ -51,9 +51,10 @@ def export(checkpoint: str, output: str, output_format: str | None, **model: str
     from pathlib import Path
 
     from elasticdl.checkpoint.layout import locate
-    from elasticdl.tools.export import export_model, export_tables
+    from elasticdl.tools.export import check_of_model_file, export_model, export_tables
 
-    locate(Path(checkpoint), "CHECKPOINT")  # before what is said of a model that it could be of
+    # before what is said of a model that it could be of
+    check_of_model_file(locate(Path(checkpoint), "CHECKPOINT"))
     try:
         if output_format == "parquet":
             passed_over = export_tables(checkpoint, output)

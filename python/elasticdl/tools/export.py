@@ -5,6 +5,7 @@ Tables of servers may be larger than memory; the state of a group is not, as eve
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -16,12 +17,24 @@ from elasticdl.checkpoint.group import GroupManifest, read_state
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.checkpoint.saved import Saved, check_values
+from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.output import made_beside
 from elasticdl.spec.edge import check_output
 from elasticdl.spec.framework import check_output_name
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.framework import Framework, find_framework
 from elasticdl.worker.contract.trained import GroupState
+
+
+def check_of_model_file(folder: Path) -> None:
+    """Refuse a checkpoint of a program with a custom training loop, which only that program understands. Raises BadSetting."""
+    with contextlib.suppress(BadData):  # what is damaged is passed over, and said to be
+        manifest = checkpoints.read_any(folder)
+        if manifest.dealing.by_record:
+            raise BadSetting(
+                f"CHECKPOINT: {folder} is of a program with a custom training loop, which writes its result itself, by job.result(write): "
+                f"go on from there with `elasticdl run --checkpoint_dir_for_init={folder} --output=RESULT -- python train.py`"
+            )
 
 
 def export_tables(checkpoint: str, output: str) -> str:

@@ -16,7 +16,6 @@ from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.passes import Passes
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.worker.contract.loop import Session
-from elasticdl.worker.loop.local import LocalSession
 from elasticdl.worker.loop.starting import start
 
 
@@ -98,8 +97,7 @@ class Job:
         `path`: where it is published if the program runs alone; in a job that is `--output`. A reader never finds a part of it.
         """
         self.passes.set_write(write)
-        if isinstance(self.passes.session, LocalSession):
-            self.passes.session.output = path
+        self.passes.session.put_result_at(path)
 
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
         """Return a context in which the program may work so long without a step; a worker that makes none is taken for one that hangs."""

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,12 @@ import torch
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.files.output import made_beside
 from elasticdl.torch.building import parameters_of, plain
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.state import check_optimizer, tensors_of
 from elasticdl.torch.trees import UNLIKE, TensorTrees, fitting, like, trees_in
+from elasticdl.worker.loop.result import written_by
 
 WHOLE_EVERY = 100
 """Steps between two comparisons of all bits."""
@@ -265,15 +264,15 @@ class TorchLoopState:
             mark.step, mark.epoch = step, epoch
 
     def export(self, path: str) -> str:
-        """Let the program write its result; return the state's digest. Without a path nothing is written."""
-        if path and self.write is not None:
-            with made_beside(path, Path(path).name) as written:
-                self.write(str(written))
-                if not written.exists():
-                    raise BadModel(
-                        f"job.result: the function has written nothing at {written}, the path that it is given"
-                    )
+        """Let the program write its result; return the state's digest. Raises BadModel if it has not said how, or writes nothing."""
+        if path:
+            written_by(self.write, path)
         return self.digest()
+
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the program has said how its result is written."""
+        return self.write is not None
 
 
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:

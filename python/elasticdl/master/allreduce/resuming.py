@@ -65,9 +65,12 @@ def resume(
             position.epoch, 0, 1, 0
         )  # how many tasks the wave has is decided with the first view
     if schedule.ended(position, step):
+        limits, then = "--num_epochs and --max_step", f"`elasticdl export {folder}` writes its model"
+        if dealing.by_record:
+            limits, then = "num_epochs and max_step in the program", "raise them to go on"
         raise BadSetting(
-            f"{FLAG}: nothing is left to train: {folder} has {position.epoch} epochs and {step:,} steps, and --num_epochs and --max_step, "
-            f"which count from the very beginning, say no more than that; `elasticdl export {folder}` writes its model"
+            f"{FLAG}: nothing is left to train: {folder} has {position.epoch} epochs and {step:,} steps, and {limits}, which count from "
+            f"the very beginning, say no more than that; {then}"
         )
     if not schedule.has(position):
         raise BadSetting(

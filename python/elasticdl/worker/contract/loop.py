@@ -76,8 +76,15 @@ class LoopState(Protocol):
     def fingerprint(self, step: int) -> int:
         """Return a hash, below 2²⁰, of what has to be equal in all processes before this step: all now and then, what is small always."""
 
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the program has said how its result is written."""
+
     def export(self, path: str) -> str:
-        """Let the program write its result, if it has said how; return the state's digest. Without a path nothing is written."""
+        """Let the program write its result; return the state's digest. Without a path nothing is written.
+
+        Raises BadModel if the program has not said how, or if nothing is at the path then.
+        """
 
 
 class LoopSource(Protocol):
@@ -122,6 +129,9 @@ class Session(Protocol):
 
     def stop(self, reason: str) -> None:
         """Ask for the end of training after the step under way; all processes come to the same end."""
+
+    def put_result_at(self, path: str) -> None:
+        """Take where the result is wanted, if the program runs alone; in a job its setting says that."""
 
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""

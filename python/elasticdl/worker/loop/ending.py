@@ -13,6 +13,11 @@ LEFT_EARLY = (
     "job.stop(reason) and go on until the loop ends"
 )
 
+NO_RESULT = (
+    "--output: the program has not said how its result is written; call job.result(write), where write(path) writes it, before "
+    "training ends"
+)
+
 
 class Finishing(Protocol):
     """What is to be told of the end."""

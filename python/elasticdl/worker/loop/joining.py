@@ -18,7 +18,7 @@ from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.worker.loop.ending import at_program_end
 from elasticdl.worker.loop.session import JobSession
-from elasticdl.worker.process import MemberProcess
+from elasticdl.worker.process import MemberProcess, leave_soon
 
 
 def join() -> JobSession:
@@ -30,7 +30,7 @@ def join() -> JobSession:
     _log_to_stderr(place.spec().log_level.value)
     # What this process starts is not the worker.
     process = MemberProcess(place, os.environ.pop(PROCESS_ENVIRONMENT))
-    session = JobSession(process)
+    session = JobSession(process, leave_soon)
     _on_term(process)
     at_program_end(session)
     return session

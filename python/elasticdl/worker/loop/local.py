@@ -28,17 +28,13 @@ _ALONE = 1
 
 
 class LocalSession:
-    """Implements `elasticdl.worker.contract.loop.Session`.
-
-    Attributes:
-        output: path of the result, which is written at the end; empty: there is none.
-    """
+    """Implements `elasticdl.worker.contract.loop.Session`."""
 
     is_writer = True
 
     def __init__(self) -> None:
         """Nothing is trained yet; `begin` says what."""
-        self.output = ""
+        self._output = ""
         self._steps, self._lane, self._examples, self._loss = 0, 0, 0.0, 0.0
         self._position: Position | None = None
         self._stopped = self._finished = False
@@ -108,6 +104,10 @@ class LocalSession:
             self._stopped = True
             self.note(f"stopped after step {self._steps}: {reason}")
 
+    def put_result_at(self, path: str) -> None:
+        """Take where the result is wanted."""
+        self._output = path
+
     def note(self, text: str) -> None:
         """Print a line."""
         print(text, flush=True)
@@ -127,7 +127,7 @@ class LocalSession:
         self._source.close()
         if not (self._stopped or self._schedule.ended(position, self._steps)):
             raise BadModel(LEFT_EARLY.format(steps=self._steps))
-        self._state.export(self.output)
+        self._state.export(self._output)
 
     def fail(self, error: BaseException) -> None:
         """Let nothing follow: the program has failed."""

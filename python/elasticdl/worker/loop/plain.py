@@ -52,7 +52,7 @@ class PlainJob:
         self.committed = False
         self._session, self._seed = session, seed
         self._sums: SumState | None = None
-        self._write: Callable[[str], None] | None = None
+        self._write: Callable[[str], object] | None = None
         self._batch: LoopBatch | None = None
 
     def chunks(
@@ -86,7 +86,7 @@ class PlainJob:
             )
         plan = LoopPlan(count, batch_size, num_epochs, shuffle, global_batch_size, max_step, self._seed)
         sums = self._sums = SumState(parameters, batch_size, self.state)
-        sums.result_path = self._write
+        sums.write = self._write
         self._session.begin(plan, sums, _Numbers(plan))
         while (batch := self._session.next()) is not None:
             self._batch, self.committed = batch, False
@@ -137,11 +137,15 @@ class PlainJob:
         """Tell whether this process writes files and tells people: one does."""
         return self._session.is_writer
 
-    def result(self, write: Callable[[str], None]) -> None:
-        """Let `write(path)` write the job's result, its `--output`, when training has ended; one process does it."""
+    def result(self, write: Callable[[str], object], path: str = "") -> None:
+        """Let `write(path)` write the result when training has ended, as a file or a folder; one process does it.
+
+        `path`: where it is put if the program runs alone; in a job that is `--output`.
+        """
+        self._session.put_result_at(path)
         self._write = write
         if self._sums is not None:
-            self._sums.result_path = write
+            self._sums.write = write
 
     def print(self, *values: object) -> None:
         """Tell people something, once in the job."""

@@ -11,6 +11,7 @@ every worker.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn
@@ -35,9 +36,9 @@ from elasticdl.worker.events import (
     StopRequested,
 )
 from elasticdl.worker.loop.adapter import LoopAdapter, adapter_of
-from elasticdl.worker.loop.ending import LEFT_EARLY
+from elasticdl.worker.loop.ending import LEFT_EARLY, NO_RESULT
 from elasticdl.worker.loop.patience import Patience
-from elasticdl.worker.process import MemberProcess, leave_soon
+from elasticdl.worker.process import MemberProcess
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.settings import LoopSettings
 
@@ -52,9 +53,9 @@ class Left(SystemExit):
 class JobSession:
     """Implements `elasticdl.worker.contract.loop.Session`."""
 
-    def __init__(self, process: MemberProcess) -> None:
-        """Nothing is trained yet; `begin` follows."""
-        self._process = process
+    def __init__(self, process: MemberProcess, leaving: Callable[[Exit], None]) -> None:
+        """Nothing is trained yet; `begin` follows. `leaving` is called at once when this process is out of its job."""
+        self._process, self._leaving = process, leaving
         self._patience = Patience(process.heart.alive)
         self._worker: AllReduceWorker | None = None
         self._adapter: LoopAdapter | None = None
@@ -119,9 +120,11 @@ class JobSession:
             heart=process.heart,
             send=process.send,
             settings=LoopSettings(spec.silence_seconds, spec.on_nan.value, output, "", snapshots),
-            leaving=leave_soon,
+            leaving=self._leaving,
             recorder=process.recorder,
         )
+        if spec.output and not state.has_result:
+            process.warn(NO_RESULT)
         process.attach(self._worker.feed)
 
     def next(self) -> LoopBatch | None:
@@ -181,6 +184,9 @@ class JobSession:
     def stop(self, reason: str) -> None:
         """Ask for the end of training after the step under way."""
         self._reason = self._reason or reason
+
+    def put_result_at(self, path: str) -> None:
+        """Do nothing: `--output` says it."""
 
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput
+from elasticdl.worker.loop.result import written_by
 from elasticdl.worker.loop.values import Values
 
 Array = npt.NDArray[Any]
@@ -46,7 +47,7 @@ class SumState:
     def __init__(self, like: Any, batch_size: int, values: Values) -> None:
         """`like`: a tree of what gradients are of, its arrays with their shapes. Raises BadInput for what has no array."""
         self.values = values
-        self.result_path: Callable[[str], None] | None = None
+        self.write: Callable[[str], object] | None = None
         """Writes the program's result."""
         self._like, self._full = like, batch_size
         found = leaves(like)
@@ -130,10 +131,15 @@ class SumState:
         return self.values.fingerprint(whole=step % WHOLE_EVERY == 0)
 
     def export(self, path: str) -> str:
-        """Let the program write its result; return the digest."""
-        if path and self.result_path is not None:
-            self.result_path(path)
+        """Let the program write its result; return the digest. Raises BadModel if it has not said how, or writes nothing."""
+        if path:
+            written_by(self.write, path)
         return self.digest()
+
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the program has said how its result is written."""
+        return self.write is not None
 
 
 def _shown(found: list[tuple[str, Any]]) -> str:

@@ -1,0 +1,25 @@
+"""The result of a program with a training loop: whole at its place, or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from elasticdl.errors import BadModel
+from elasticdl.files.output import made_beside
+from elasticdl.worker.loop.ending import NO_RESULT
+
+
+def written_by(write: Callable[[str], object] | None, path: str) -> None:
+    """Let a program write its result beside `path`, and put it there when it is whole.
+
+    Raises BadModel if the program has not said how, or writes nothing there.
+    """
+    if write is None:
+        raise BadModel(NO_RESULT)
+    with made_beside(path, Path(path).name) as written:
+        write(str(written))
+        if not written.exists():
+            raise BadModel(
+                f"job.result: the function has written nothing at {written}, the path that it is given"
+            )
