@@ -15,7 +15,11 @@ PAGE = (ROOT / "docs" / "guides" / "custom-loops.md").read_text(encoding="utf-8"
 def rows(heading: str) -> list[str]:
     """Return the first column of the table under a heading."""
     section = PAGE.split(f"{heading}\n")[1].split("\n#")[0]
-    return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| `") and "`job.` " not in line]
+    return [
+        line.split("|")[1].strip()
+        for line in section.splitlines()
+        if line.startswith("| `") and "`job.` " not in line
+    ]
 
 
 def arguments(function: ast.FunctionDef) -> set[str]:

@@ -43,7 +43,9 @@ class LocalSession:
         """Take what is trained. Raises BadInput for data that can't be trained on."""
         self._schedule, self._wave_lanes = plan.schedule(), plan.lanes(_ALONE)
         self._state, self._source = state, source
-        self._sums = state if isinstance(state, DeviceSums) else None  # looked at once: it takes as long as a small step's optimizer
+        self._sums = (
+            state if isinstance(state, DeviceSums) else None
+        )  # looked at once: it takes as long as a small step's optimizer
         self._position = self._schedule.start(self._wave_lanes)
         self._upcoming = _Upcoming(self._schedule, self._wave_lanes, self._position)
         state.zero()
