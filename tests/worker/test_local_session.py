@@ -142,7 +142,7 @@ def test_it_ends_after_steps_or_when_it_is_asked_to(capsys: pytest.CaptureFixtur
 
 def test_the_result_is_written_at_the_end(tmp_path: Path) -> None:
     session, _, source, _ = run(LoopPlan(8, 8, 1, shuffle=False))
-    session.output = str(tmp_path / "made")
+    session.put_result_at(str(tmp_path / "made"))
     session.finish()
     assert source.closed
     assert (tmp_path / "made").read_text() == "made"

@@ -153,8 +153,10 @@ class Gradients:
         """Give the parameters the gradients of the sum that was taken / `examples`, and buffers their values after it. Raises BadModel."""
         factor = self._full / examples
         views = self._sum.split(self._pieces)
-        rounded, rest, whole = (one.to(torch.float64) * factor for one in views[-4:-1])
-        self._check_whole(whole)
+        rounded, rest, whole = views[-4:-1]
+        if self._whole.size:
+            whole = whole.to(torch.float64) * factor
+            self._check_whole(whole)
         places = [place for place, weight in enumerate(self._sum_weights) if weight]
         slopes = [views[place].view(self._parameters[place].shape) for place in places]
         if factor != 1 and slopes:
@@ -163,8 +165,10 @@ class Gradients:
             parameter.grad = None
         for place, slope in zip(places, slopes, strict=True):
             self._parameters[place].grad = slope.to(self._parameters[place].dtype)
-        self._floats.commit(rounded + rest)
-        self._whole.commit(whole.round())
+        if self._floats.size:
+            self._floats.commit(rounded.to(torch.float64) * factor + rest.to(torch.float64) * factor)
+        if self._whole.size:
+            self._whole.commit(whole.round())
 
     def _check_whole(self, changes: torch.Tensor) -> None:
         wrong = (changes - changes.round()).abs() > _WHOLE
@@ -205,8 +209,6 @@ class _Joined:
 
     def commit(self, change: torch.Tensor) -> None:
         """Add a change of all of them, float64."""
-        if not self.size:
-            return
         after = (_flat(list(self.buffers.values())) + change).split(self.sizes)
         for buffer, value in zip(self.buffers.values(), after, strict=True):
             buffer.copy_(value.view(buffer.shape))

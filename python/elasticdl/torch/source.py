@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.data.plan.loopplan import BatchOrder, LoopPlan
 from elasticdl.data.prefetch import ChunkKey
 from elasticdl.torch.runtime import seed_reading
 
@@ -77,7 +77,7 @@ class BatchSource:
             raise
         key = order.asked.popleft()
         if key == urgent or key in self._wanted:
-            self._made[key] = order.plan_size(key), batch
+            self._made[key] = order.size(key), batch
 
     def close(self) -> None:
         """Stop the worker processes."""
@@ -95,7 +95,7 @@ class _Order:
     """
 
     def __init__(self, plan: LoopPlan) -> None:
-        self._plan, self._ledger = plan, plan.schedule().ledger
+        self._order = BatchOrder(plan)
         self.expected: deque[ChunkKey] = deque()
         self.asked: deque[ChunkKey] = deque()
         self.pausing = False
@@ -108,13 +108,12 @@ class _Order:
             raise StopIteration
         key = self.expected.popleft()
         self.asked.append(key)
-        epoch, task, chunk = key
-        places = self._ledger.chunk(self._ledger.task_by_id(epoch, task), chunk)
-        return [epoch, task, *self._plan.records_of(epoch, places).tolist()]
+        epoch, batch, _ = key
+        return [epoch, batch, *self._order.records(epoch, batch).tolist()]
 
-    def plan_size(self, key: ChunkKey) -> int:
+    def size(self, key: ChunkKey) -> int:
         """Return the records of a batch."""
-        return self._ledger.task_by_id(key[0], key[1]).count
+        return self._order.size(key[1])
 
 
 class SeededReading(torch.utils.data.Dataset):  # type: ignore[misc]

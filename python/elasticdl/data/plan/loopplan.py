@@ -7,6 +7,7 @@ keeps what the first worker said, and refuses one that differs.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from elasticdl.data.plan.ledger import Ledger, Permutation
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 SHARD = "records"
 """Name of the only shard."""
+_TOGETHER = 4096
+"""Records whose order is found at once."""
+_KEPT = 4
+"""Parts of the order that are kept; workers read it through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,32 @@ class LoopPlan:
             for name, word in words.items()
             if getattr(self, name) != getattr(other, name)
         )
+
+
+class BatchOrder:
+    """Which records each batch of a plan has; the order of many batches is found at once, since for a few it costs nearly as much."""
+
+    def __init__(self, plan: LoopPlan) -> None:
+        self._plan = plan
+        self._together = max(1, _TOGETHER // plan.batch_size)
+        self._blocks = lru_cache(maxsize=_KEPT)(self._find)
+
+    def size(self, batch: int) -> int:
+        """Return how many records a batch has, from the number that its task has."""
+        return min(self._plan.batch_size, self._plan.records - batch * self._plan.batch_size)
+
+    def records(self, epoch: int, batch: int) -> Int64s:
+        """Return the numbers of the records of a batch of an epoch."""
+        block, place = divmod(batch, self._together)
+        first = place * self._plan.batch_size
+        return self._blocks(epoch, block)[first : first + self._plan.batch_size]
+
+    def _find(self, epoch: int, block: int) -> Int64s:
+        import numpy as np
+
+        size = self._together * self._plan.batch_size
+        first = block * size
+        places = np.arange(first, min(first + size, self._plan.records), dtype=np.int64)
+        found = self._plan.records_of(epoch, places)
+        found.flags.writeable = False  # it is kept
+        return found

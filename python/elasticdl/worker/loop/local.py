@@ -43,6 +43,9 @@ class LocalSession:
         """Take what is trained. Raises BadInput for data that can't be trained on."""
         self._schedule, self._wave_lanes = plan.schedule(), plan.lanes(_ALONE)
         self._state, self._source = state, source
+        self._sums = (
+            state if isinstance(state, DeviceSums) else None
+        )  # looked at once: it takes as long as a small step's optimizer
         self._position = self._schedule.start(self._wave_lanes)
         self._upcoming = _Upcoming(self._schedule, self._wave_lanes, self._position)
         state.zero()
@@ -75,10 +78,10 @@ class LocalSession:
         state, number = self._state, self._steps + 1
         if not math.isfinite(self._loss):
             raise BadModel(f"the loss of step {number} is not finite")
-        if isinstance(state, DeviceSums):
-            if not state.take(alone=True):
+        if self._sums is not None:
+            if not self._sums.take(alone=True):
                 raise BadModel(f"the gradient of step {number} is not finite")
-            state.commit(self._examples)
+            self._sums.commit(self._examples)
         else:
             state.apply(np.frombuffer(state.accumulator(), state.dtype).copy(), self._examples)
 

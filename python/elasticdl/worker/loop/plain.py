@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.data.plan.loopplan import BatchOrder, LoopPlan
 from elasticdl.data.prefetch import ChunkKey
 from elasticdl.errors import BadInput
 from elasticdl.worker.contract.allreduce import ChunkResult
@@ -165,16 +165,16 @@ class _Numbers:
     """Implements `elasticdl.worker.contract.loop.LoopSource`: batches of numbers of records."""
 
     def __init__(self, plan: LoopPlan) -> None:
-        self._plan, self._ledger = plan, plan.schedule().ledger
+        self._order = BatchOrder(plan)
 
     def want(self, keys: Sequence[ChunkKey]) -> None:
         """Do nothing: numbers take no time."""
 
     def get(self, key: ChunkKey) -> tuple[int, int, Int64s]:
         """Return a batch."""
-        epoch, task, chunk = key
-        places = self._ledger.chunk(self._ledger.task_by_id(epoch, task), chunk)
-        return len(places), 0, self._plan.records_of(epoch, places)
+        epoch, batch, _ = key
+        records = self._order.records(epoch, batch)
+        return len(records), 0, records
 
     def close(self) -> None:
         """Do nothing."""
