@@ -311,16 +311,20 @@ def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("before", "function", "line"),
-    [("    def parse(record):", "feed", 19), ("    return tf.reduce_mean(", "loss", 11), ("    inputs =", "custom_model", 6)],
+    ("source", "before", "function", "line"),
+    [
+        (MODEL, "    def parse(record):", "feed", 19),
+        (MODEL, "    return tf.reduce_mean(", "loss", 11),
+        (PLAIN, "    return Linear(2)", "custom_model", 7),
+    ],
     ids=["feed", "loss", "model"],
 )  # fmt: skip
 def test_the_users_line_is_shown_in_a_clone_that_is_called_elasticdl(
-    start: Start, tmp_path: Path, before: str, function: str, line: int
+    start: Start, tmp_path: Path, source: str, before: str, function: str, line: int
 ) -> None:
     clone = tmp_path / "elasticdl"
     clone.mkdir()
-    source = MODEL.replace("{units}", "1").replace(before, f'    raise KeyError("mine")\n{before}')
+    source = source.replace("{units}", "1").replace(before, f'    raise KeyError("mine")\n{before}')
     result = start(**room(clone, source)).wait()
     check(result, 2, "KeyError: 'mine'", f'File "{clone}/zoo/model.py", line {line}, in {function}')
     assert result.summary["reason"].endswith(f"KeyError: 'mine' (line {line})")
