@@ -1,9 +1,9 @@
 """What input costs: `feed` by records beside whole chunks, each reader beside tf.data on the same file, and what a step waits for its data.
 
-Run it alone: `python -m benchmarks inputs`. Ours is what a worker does with its data: records in the order of the ledger, shuffled, read
-and converted on the one thread that reads ahead. The peer, tf.data, reads the same file from its begin to its end with as many threads as
-it likes, and parses the same batches with the same `feed`. All sides are in one process and take turns, so that they see the same weather
-on the machine; beside their records per second stands the time of processors that a record takes, all threads together.
+Run it alone: `python -m benchmarks inputs`. Ours is what a worker does with its data: records in the order of the ledger, shuffled, one
+chunk read while the one before it is converted. The peer, tf.data, reads the same file from its begin to its end with as many threads as it
+likes, and parses the same batches with the same `feed`. All sides are in one process and take turns, so that they see the same weather on
+the machine; beside their records per second stands the time of processors that a record takes, all threads together.
 """
 
 from __future__ import annotations

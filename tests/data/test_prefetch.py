@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -86,15 +86,73 @@ def test_no_more_than_the_bound_is_ever_read_ahead(reader: Gate, source: ChunkSo
     assert len(reader.read_so_far) == len(KEYS)
 
 
-def test_an_unexpected_chunk_goes_first(reader: Gate, source: ChunkSource) -> None:
+def test_one_chunk_is_read_while_another_is_converted(reader: Gate) -> None:
+    converts, goes_on = threading.Event(), threading.Event()
+    at_once: list[int] = []
+
+    def feed(records: list[int]) -> list[int]:
+        at_once.append(1)
+        converts.set()
+        assert goes_on.wait(SECONDS)
+        assert len(at_once) == 1, "one chunk is converted at a time"
+        at_once.pop()
+        return records
+
+    source = ChunkSource(reader, LEDGER, feed, ahead=3)
+    source.want(KEYS)
+    assert converts.wait(SECONDS)
+    assert reader.await_reads(2) == [0, 2]
+    goes_on.set()
+    assert [source.get(key)[2][0] for key in KEYS[:5]] == [0, 2, 4, 6, 8]
+    source.close()
+
+
+def test_the_record_is_looked_for_when_the_reader_is_free(reader: Gate) -> None:
+    at_once = 0
+    plainly = reader.read
+
+    def read(task: Task, records: Sequence[int]) -> list[int]:
+        nonlocal at_once
+        at_once += 1
+        assert at_once == 1, "one chunk is read at a time"
+        found = plainly(task, records)
+        at_once -= 1
+        return found
+
+    def feed(records: list[int]) -> list[int]:
+        if 5 in records:
+            reader.await_reads(4)  # the next one is under way, or has been read
+            raise BadData("no number")
+        return records
+
+    reader.read = read  # type: ignore[method-assign]
+    source = ChunkSource(reader, LEDGER, feed, ahead=3)
+    source.want(KEYS)
+    for key in KEYS[:2]:
+        source.get(key)
+    with pytest.raises(BadData, match=r"no number \(record 5 of a\)$"):
+        source.get(KEYS[2])
+    assert source.get(KEYS[3])[2] == [6, 7]
+    source.close()
+
+
+def test_an_unexpected_chunk_goes_first(
+    reader: Gate, source: ChunkSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader.open.clear()
     source.want(KEYS[:10])
     reader.await_reads(1)
     taken: list[Any] = []
+    waits, plainly = threading.Event(), source._answered.wait_for
+
+    def wait_for(predicate: Callable[[], bool]) -> bool:
+        waits.set()
+        return plainly(predicate)
+
+    monkeypatch.setattr(source._answered, "wait_for", wait_for)
     asking = threading.Thread(target=lambda: taken.append(source.get(KEYS[40])))
     asking.start()
-    with source._asked:
-        assert source._asked.wait_for(lambda: source._urgent == KEYS[40], SECONDS)
+    assert waits.wait(SECONDS)
     reader.open.set()
     asking.join(SECONDS)
     assert taken == [(2, 0, (80, 81))]
@@ -222,7 +280,7 @@ def test_no_thread_before_the_first_chunk_and_none_after_the_end(reader: Gate) -
     assert set(threading.enumerate()) == before
     source.want(KEYS)
     started = set(threading.enumerate()) - before
-    assert [thread.name for thread in started] == ["prefetch"]
+    assert [thread.name for thread in started] == ["prefetch"] * 2
     source.close()
     for thread in started:
         thread.join(SECONDS)

@@ -71,25 +71,3 @@ def test_variables_are_read_at_each_call() -> None:
     assert function(tf.constant([1.0])).numpy().tolist() == [2.0, 3.0]
     variable.assign([5.0, 6.0])
     assert function(tf.constant([1.0])).numpy().tolist() == [6.0, 7.0]
-
-
-def test_in_turn_the_result_is_the_same() -> None:
-    """Loops, branches and Python functions are run in turn, too."""
-
-    def function(numbers: Any) -> Any:
-        total = tf.while_loop(
-            lambda turn, _: turn < 3,
-            lambda turn, total: (turn + 1, tf.cond(total > 4, lambda: total * 2, lambda: total + numbers[0])),
-            (0, tf.constant(0, tf.int64)),
-        )[1]
-        return total, tf.py_function(lambda values: values.numpy().sum(), [numbers], tf.int64)
-
-    given = tf.constant([3, 4], tf.int64)
-    found = [Compiled(function, (NUMBERS,), in_turn=turn)(given) for turn in (True, False)]
-    assert [[int(part) for part in one] for one in found] == [[12, 7]] * 2
-
-
-def test_an_error_in_turn_names_the_operation() -> None:
-    function = Compiled(lambda places: tf.gather([1, 2], places, name="pick"), (NUMBERS,), in_turn=True)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = 7(.|\n)*node pick"):
-        function(tf.constant([7], tf.int64))

@@ -1,15 +1,15 @@
-"""Reading ahead: chunks are read and converted on a thread of their own while the loop computes.
+"""Reading ahead: chunks are read and converted on threads of their own while the loop computes.
 
-It decides nothing about order: the loop says which chunks it expects, and asks for them one by one. All
-reading and converting happens on the one thread, so that readers and `feed` need no locks; a chunk that
-nobody expected just goes first.
+It decides nothing about order: the loop says which chunks it expects, and asks for them one by one; a chunk
+that nobody expected just goes first. Two threads take turns, so that one chunk is read while the one before it
+is converted. One chunk is read at a time, and one is converted, so that readers and `feed` need no locks.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +33,10 @@ class Chunks(Protocol):
 
     def chunk(self, task: Task, chunk: int) -> Int64s:
         """Return the records of a chunk of it as indices inside the source."""
+
+
+THREADS = 2
+"""One reads, one converts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,16 @@ class ChunkSource:
         """There may be something to make."""
         self._answered = threading.Condition(lock)
         """Something was made."""
+        self._has_read = threading.Condition(lock)
+        """The reader is free."""
+        self._is_reading = False
+        self._converting = threading.Lock()
         self._expected: dict[ChunkKey, None] = {}
+        self._under_way: set[ChunkKey] = set()
         self._made: dict[ChunkKey, _Made] = {}
         self._urgent: ChunkKey | None = None
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def want(self, keys: Sequence[ChunkKey]) -> None:
         """Expect these chunks, in this order, and no others; what is made of them already is kept."""
@@ -98,25 +107,33 @@ class ChunkSource:
         with self._asked:
             self._closed = True
             self._made.clear()
-            self._asked.notify_all()
-            self._answered.notify_all()
-            thread = self._thread
-        if thread and thread is not threading.current_thread():
-            thread.join(timeout=1.0)
+            for condition in (self._asked, self._answered, self._has_read):
+                condition.notify_all()
+            threads = self._threads
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=1.0)
 
     def _wake(self) -> None:
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
-            self._thread.start()
+        if not self._threads and not self._closed:
+            self._threads = [
+                threading.Thread(target=self._run, name="prefetch", daemon=True) for _ in range(THREADS)
+            ]
+            for thread in self._threads:
+                thread.start()
         elif self._next() is not None:
-            self._asked.notify_all()
+            self._asked.notify()  # who has read wakes the other one
 
     def _next(self) -> ChunkKey | None:
-        if self._urgent is not None and self._urgent not in self._made:
-            return self._urgent
-        if len(self._made) >= self._ahead:
+        """Return what is to be read now; None if nothing is, or something is being read."""
+        if self._is_reading:
             return None
-        return next((key for key in self._expected if key not in self._made), None)
+        there = self._made.keys() | self._under_way
+        if self._urgent is not None and self._urgent not in there:
+            return self._urgent
+        if len(there) >= self._ahead:
+            return None
+        return next((key for key in self._expected if key not in there), None)
 
     def _run(self) -> None:
         while True:
@@ -125,8 +142,11 @@ class ChunkSource:
                 key = self._next()
                 if self._closed or key is None:
                     return
+                self._under_way.add(key)
+                self._is_reading = True
             made = self._make(key)
             with self._answered:
+                self._under_way.discard(key)
                 # What was given up meanwhile (`want`) is dropped.
                 if not self._closed and (key in self._expected or key == self._urgent):
                     self._made[key] = made
@@ -135,24 +155,40 @@ class ChunkSource:
     def _make(self, key: ChunkKey) -> _Made:
         epoch, task_id, chunk = key
         try:
-            task = self._ledger.task_by_id(epoch, task_id)
-            wanted = self._ledger.chunk(task, chunk).tolist()
-            records = self._reader.read(task, wanted)
-            bad = len(wanted) - len(records)
-            try:
-                return _Made(len(wanted), bad, self._convert(records) if len(records) else None)
-            except BadInput as error:
-                culprit = None
-                with suppress(Exception):  # what can't be read once more, as storage may go away, is no worse
-                    culprit = self._culprit(task, wanted)
-                where = (
-                    f"among the records {min(wanted)} to {max(wanted)}"
-                    if culprit is None
-                    else f"record {culprit}"
-                )
-                raise type(error)(f"{error} ({where} of {task.shard.name})") from error
+            with self._reader_is_free_after():
+                task = self._ledger.task_by_id(epoch, task_id)
+                wanted = self._ledger.chunk(task, chunk).tolist()
+                records = self._reader.read(task, wanted)
+            with self._converting:
+                return self._converted(task, wanted, records)
         except BaseException as error:  # whatever it is, the one who waits must hear of it
             return _Made(0, 0, None, error)
+
+    @contextmanager
+    def _reader_is_free_after(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._asked:
+                self._is_reading = False
+                self._has_read.notify()
+                if self._next() is not None:
+                    self._asked.notify()
+
+    def _converted(self, task: Task, wanted: Sequence[int], records: Records) -> _Made:
+        bad = len(wanted) - len(records)
+        try:
+            return _Made(len(wanted), bad, self._convert(records) if len(records) else None)
+        except BadInput as error:
+            culprit = None
+            with suppress(Exception):  # what can't be read once more, as storage may go away, is no worse
+                culprit = self._culprit(task, wanted)
+            where = (
+                f"among the records {min(wanted)} to {max(wanted)}"
+                if culprit is None
+                else f"record {culprit}"
+            )
+            raise type(error)(f"{error} ({where} of {task.shard.name})") from error
 
     def _culprit(self, task: Task, wanted: Sequence[int]) -> int | None:
         """Return a record that can't be converted alone, found by halves; None if that is so of all, or only of several together.
@@ -169,7 +205,13 @@ class ChunkSource:
         return wanted[0] if any_good and not self._converts(task, wanted) else None
 
     def _converts(self, task: Task, wanted: Sequence[int]) -> bool:
-        records = self._reader.read(task, wanted)
+        with self._has_read:
+            self._has_read.wait_for(lambda: self._closed or not self._is_reading)
+            if self._closed:
+                raise Cancelled("no more chunks are read: the worker ends")
+            self._is_reading = True
+        with self._reader_is_free_after():
+            records = self._reader.read(task, wanted)
         try:
             if len(records):
                 self._convert(records)

@@ -7,32 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
-_IN_TURN = "SINGLE_THREADED_EXECUTOR"
-"""TensorFlow's name for what runs operations one after the other."""
-
 
 class Compiled:
     """A `tf.function` that is traced once, when it is first called, and then called without looking for another trace.
 
     The search costs as much as a small model's whole step. Arguments are in the structure of the signature. If all are tensors, the trace
-    gets them as they are; in public they are first bound to the signature and cast to what they are, which takes longer than the rest of
+    gets them as they are; in public they are first bound to the signature and cast to what they are, which takes as long as the rest of
     a call. Types are compared by TensorFlow in either case, and shapes in neither.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        signature: tuple[Any, ...],
-        jit_compile: bool = False,
-        in_turn: bool = False,
+        self, function: Callable[..., Any], signature: tuple[Any, ...], jit_compile: bool = False
     ) -> None:
-        """`in_turn`: run one operation after the other, which may save handing them to threads; for functions that change nothing."""
         self._function = tf.function(
             function, input_signature=signature, autograph=False, jit_compile=jit_compile or None
         )
         self._signature = signature
-        # With a GPU the function has parts on two devices, which wait for each other.
-        self._in_turn = in_turn and not tf.config.list_physical_devices("GPU")
         self._concrete: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -42,15 +32,6 @@ class Compiled:
         """
         if self._concrete is None:
             self.trace()
-        if self._in_turn:
-            try:
-                with tf.experimental.function_executor_type(_IN_TURN):
-                    return self._call(arguments)
-            except tf.errors.OpError:
-                pass  # once more, so that the error names the operation and the line of Python that made it
-        return self._call(arguments)
-
-    def _call(self, arguments: tuple[Any, ...]) -> Any:
         concrete, tensors = self._concrete, self._tensors(arguments)
         if tensors is None:
             return concrete(*arguments)

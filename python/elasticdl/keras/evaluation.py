@@ -118,7 +118,7 @@ class KerasEvaluator:
         states = [tf.TensorSpec(value.shape, value.dtype) for value in self._metrics.begin()]
         scalar = tf.TensorSpec([], tf.int32)
         signature = (spec, forward.signature(), scalar, tf.TensorSpec(seeds.shape, seeds.dtype), states)
-        self._compiled = Compiled(self._trace, signature, in_turn=True)
+        self._compiled = Compiled(self._trace, signature)
         self.begin_task(0)
         with _refusing(self._user, spec):
             self.evaluate(batches[0], rows[0])

@@ -82,7 +82,7 @@ class KerasTrained:
         try:
             self._forward.trace(features)
             signature = (features, self._forward.signature(), tf.TensorSpec(seeds.shape, seeds.dtype))
-            self._compiled = Compiled(self._trace, signature, in_turn=True)
+            self._compiled = Compiled(self._trace, signature)
             self.predict(self._forward.converted(batch), 0, 0)
         except BadInput:
             raise
