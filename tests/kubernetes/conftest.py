@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -141,8 +141,8 @@ def start(ready: Testbed, tmp_path: Path) -> Iterator[Start]:
     jobs: list[Job] = []
     api = api_of(ready)
 
-    def begin(command: str = "train", **settings: object) -> Job:
-        jobs.append(Job.submit(ready, api, tmp_path, settings, command))
+    def begin(command: str = "train", words: Sequence[str] = (), **settings: object) -> Job:
+        jobs.append(Job.submit(ready, api, tmp_path, settings, command, words))
         return jobs[-1]
 
     yield begin

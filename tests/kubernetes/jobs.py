@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,15 @@ class Job:
 
     @classmethod
     def submit(
-        cls, cluster: Testbed, api: Api, folder: Path, settings: dict[str, object], command: str = "train"
+        cls,
+        cluster: Testbed,
+        api: Api,
+        folder: Path,
+        settings: dict[str, object],
+        command: str = "train",
+        words: Sequence[str] = (),
     ) -> Job:
-        """Run a command with settings that suit the test cluster, and these; None: without it."""
+        """Run a command with settings that suit the test cluster, and these; None: without it. `words` follow at the end."""
         name = str(settings.get("job_name", "test-job"))
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -74,7 +81,7 @@ class Job:
         output = folder / f"{name}.txt"
         with open(output, "w") as file:
             process = subprocess.Popen(
-                [ELASTICDL, command, *flags],
+                [ELASTICDL, command, *flags, *words],
                 cwd=folder,
                 env=environment(cluster),
                 stdout=file,

@@ -46,7 +46,7 @@ def at_work(status: JobStatus) -> list[int]:
 def test_each_record_is_in_one_file_although_workers_and_the_master_are_killed(
     start: Start, tmp_path: Path
 ) -> None:
-    """Two workers in the middle of a file, one asked to leave there, the master, and one more; the files are those of one process."""
+    """Two workers in the middle of a file, one asked to leave, the master, and one more worker; the files are those of one process."""
     data = tmp_path / "numbers.csv"
     data.write_text("number,other\n" + "".join(f"{number},x\n" for number in range(RECORDS)))
     job = start(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elasticdl.errors import BadData, BadModel
+from elasticdl.spec import framework
 
-from . import adapter_of, made_of
+from . import adapter_of, job, made_of
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
@@ -60,11 +62,51 @@ def test_models_of_a_process_group_are_refused(group: None, model: Callable[[], 
         adapter_of(made_of(model))
 
 
-def test_a_model_that_looks_for_a_process_group_is_told_to_leave_it_out() -> None:
+def in_step(labels: Any, outputs: Any) -> Any:
+    torch.distributed.all_reduce(outputs)
+    return outputs.mean()
+
+
+def sharded_optimizer(parameters: Any) -> Any:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=0.1)
+
+
+def sharded_alone() -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(dense())
+
+
+@pytest.mark.parametrize(
+    ("symbols", "name"),
+    [
+        ({"model": lambda: torch.nn.parallel.DistributedDataParallel(dense())}, "DistributedDataParallel"),
+        ({"model": sharded_alone}, "fully_shard"),
+        ({"model": lambda: torch.distributed.init_process_group("gloo")}, "init_process_group"),
+        ({"model": lambda: torch.nn.Linear(4, torch.distributed.get_world_size())}, "get_world_size"),
+        ({"model": lambda: torch.utils.data.DistributedSampler([1, 2])}, "DistributedSampler"),
+        ({"optimizer": sharded_optimizer}, "ZeroRedundancyOptimizer"),
+        ({"loss": in_step}, "all_reduce"),
+    ],
+)
+def test_what_looks_for_a_process_group_is_told_to_leave_it_out(symbols: dict[str, Any], name: str) -> None:
     with pytest.raises(
-        BadModel, match=r"m.py: .* failed: ValueError: Default process group has not been initialized"
+        BadModel,
+        match=rf"^m.py: {name} wants a process group, and workers of a job have none: .*Use the plain module, .*, and leave {name} out \(",
     ):
-        adapter_of(made_of(lambda: torch.nn.parallel.DistributedDataParallel(dense())))
+        adapter_of(made_of(**{"model": dense, **symbols}))
+
+
+def test_a_model_file_that_makes_a_process_group_is_told_to_leave_it_out(tmp_path: Path) -> None:
+    lines = "import torch.distributed as group\n\n\ngroup.init_process_group('gloo')\n"
+    (tmp_path / "m.py").write_text(lines)
+    with pytest.raises(BadModel, match=r"m.py: init_process_group wants a process group, .*\(line 4\)\)$"):
+        framework.find("torch").load(job(model_zoo=str(tmp_path)))
+    (tmp_path / "m.py").write_text("import nothing_that_is_there\n")
+    with pytest.raises(BadModel, match=r"m.py: importing it failed: ModuleNotFoundError"):
+        framework.find("torch").load(job(model_zoo=str(tmp_path)))
 
 
 def weighted(records: Any, mode: str, metadata: Any) -> Any:

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from elasticdl.torch.building import parameters_of, refuse_grouped, refuse_unusual
+from elasticdl.torch.building import parameters_of, refuse_unusual
 from elasticdl.torch.loop import current
 from elasticdl.torch.loopstate import Mark, Trained
 from elasticdl.torch.passes import Passes
+from elasticdl.torch.processgroups import refuse_grouped
 
 
 def elastic(

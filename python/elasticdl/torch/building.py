@@ -10,6 +10,7 @@ import torch
 
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.spec.jobspec import Mode
+from elasticdl.torch.processgroups import refuse_grouped, refused_group
 from elasticdl.torch.runtime import seed_chunk, settle_compiler
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
@@ -22,8 +23,6 @@ _STATEFUL = {
     torch.optim.LBFGS: "it evaluates the loss several times a step",
     torch.optim.SparseAdam: "it wants sparse gradients",
 }
-_SHARDED = "torch.distributed.fsdp"
-_GROUPED = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel, torch.nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +64,6 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
         with torch.no_grad():
             call(made, sample.features)
     return made
-
-
-def refuse_grouped(model: torch.nn.Module, path: Any) -> None:
-    """Raise BadModel for a model with a part that talks to other processes itself."""
-    for module in model.modules():
-        if isinstance(module, _GROUPED) or any(
-            one.__module__.startswith(_SHARDED) for one in type(module).__mro__
-        ):
-            raise BadModel(
-                f"{path}: the model has a {type(module).__name__}, which wants a process group; ElasticDL averages gradients itself, "
-                "and the statistics of batch normalization with them: use the plain module"
-            )
 
 
 def refuse_unusual(optimizer: torch.optim.Optimizer, path: Any) -> None:
@@ -255,7 +242,7 @@ def shown(tensors: Any) -> str:
 
 def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInput:
     """Return what is said when the first step fails: what `feed` gave, and what the user's code raised."""
-    return BadModel(
+    return refused_group(error, user.path) or BadModel(
         f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
         f"feed gave {shown(batch.features)} and labels {shown(batch.labels)}"
     )
@@ -265,7 +252,8 @@ def _call(user: UserModel, function: Callable[..., Any], *arguments: Any, **keyw
     try:
         return function(*arguments, **keywords)
     except Exception as error:
-        raise BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}") from error
+        failed = BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}")
+        raise refused_group(error, user.path) or failed from error
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.cluster.cluster import ProcessName
-from elasticdl.errors import BadSetting
+from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
@@ -17,6 +17,7 @@ from elasticdl.worker.contract.ps import PsAdapter
 from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
+from elasticdl.worker.raised import own_frames
 
 _MISSING = "--framework: PyTorch is not installed where workers run; pip install 'elasticdl[torch]' does"
 _NO_SERVERS = "PyTorch models are trained without parameter servers; leave --num_ps_pods out"
@@ -68,7 +69,14 @@ class TorchFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
-        return load(spec, self.symbols)
+        try:
+            return load(spec, self.symbols)
+        except BadModel as error:
+            from elasticdl.torch.processgroups import refused_group
+
+            cause = error.__cause__
+            own = own_frames(cause) if cause is not None else []
+            raise (refused_group(cause, Path(own[0].filename)) if cause and own else None) or error from cause
 
     def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
         """Return the adapter of a synchronous worker."""

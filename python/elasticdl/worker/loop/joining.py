@@ -29,7 +29,7 @@ _OTHER_WORK = {
     "elasticdl.shards",
     JobKind.PROCESS: "elasticdl.shards is for a job of tasks; start this program with `elasticdl run --work=tasks -- python process.py`",
 }
-"""What a program reads whose job is of the other kind, by the kind that it needs."""
+"""What is said to a program in a job of the other kind, by the kind that it needs."""
 
 
 Session = TypeVar("Session", bound=Finishing)

@@ -98,7 +98,7 @@ class JobTasks:
             self._inbox.feed(ChunkDone(work.task, 0, b""))
 
     def finish(self) -> int:
-        """Take the program's end, and say so if tasks are left; return the exit code."""
+        """Take the program's end, an error if tasks are left; return the exit code."""
         if self._left is not None:
             return self._left.code
         if self._inbox is None:
