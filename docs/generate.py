@@ -41,9 +41,13 @@ def _entry(setting: Setting) -> str:
     needing = [kind for kind in users if setting.name in REQUIRED[kind]]
     default = "required" if needing == users else f"default {_default(setting)}"
     if needing and needing != users:
-        default += f", required by {', '.join(f'`{kind}`' for kind in needing)}"
-    commands = "" if users == [JobKind.TRAIN] else f" Of {', '.join(f'`{kind}`' for kind in users)}."
+        default += f", required by {', '.join(map(_command, needing))}"
+    commands = "" if users == [JobKind.TRAIN] else f" Of {', '.join(map(_command, users))}."
     return f"**`{setting.name}`**{unit}: {setting.what}\n*Takes {setting.kind.expected}; {default}.*{commands} {setting.why}\n"
+
+
+def _command(kind: JobKind) -> str:
+    return "`run --work=tasks`" if kind is JobKind.PROCESS else f"`{kind}`"
 
 
 def _default(setting: Setting) -> str:

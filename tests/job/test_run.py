@@ -66,7 +66,8 @@ def test_a_program_that_never_calls_init_fails_the_job(start: Start, tmp_path: P
     result = failed(start, tmp_path, "print('did nothing'); raise SystemExit(3)")
     assert result.code == 1
     assert (
-        "worker-0-2 has ended with exit code 3 before it was connected to the job (does other.py call elasticdl.init()?): "
+        "worker-0-2 has ended with exit code 3 before it was connected to the job (does other.py call elasticdl.init() or "
+        "elasticdl.shards()?): "
         "worker 0 has failed 2 times"
     ) in result.err
     assert "did nothing" in result.err

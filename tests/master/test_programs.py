@@ -14,7 +14,7 @@ from elasticdl.master.processes.starting import Overdue, Start, overdue
 from tests.master.test_starting import LIMITS
 
 WORKER = ProcessName(Role.WORKER, 0, 1)
-ASKS = "(does train.py call elasticdl.init()?)"
+ASKS = "(does train.py call elasticdl.init() or elasticdl.shards()?)"
 
 
 def why(

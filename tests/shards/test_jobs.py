@@ -73,6 +73,8 @@ def test_each_record_is_in_one_file_although_workers_and_the_master_are_killed(
     assert (members["drained"], members["lost"]) == (1, 3)
     assert result.summary["records_processed"] == RECORDS
     assert result.summary["tasks"] == TASKS
+    assert result.summary["records_per_second"] > 0
+    assert not result.summary.keys() & {"steps", "epochs", "loss"}
 
     alone = tmp_path / "alone"
     subprocess.run([sys.executable, PROGRAM, data, alone], check=True, timeout=60)

@@ -21,7 +21,11 @@ def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bo
     if ended.code is None or ended.blame is not Blame.PROGRAM:
         return ""
     if not connected and ended.code != RELEASED:  # it may have been asked to leave while it connected
-        remedy = f" (does {program} call elasticdl.init()?)" if ended.code in (FINISHED, EVICTED) else ""
+        remedy = (
+            f" (does {program} call elasticdl.init() or elasticdl.shards()?)"
+            if ended.code in (FINISHED, EVICTED)
+            else ""
+        )
         return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
     if ended.code == EVICTED and not evicted:
         return f"has ended with exit code {ended.code}, which is that of a worker told to leave its group, and it was not"

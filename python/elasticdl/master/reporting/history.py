@@ -82,6 +82,7 @@ class EventHistory:
         epoch: epoch that the next step belongs to.
         joined: names of the workers and servers that have taken part.
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
+        first_joined_at: when the first worker joined, in seconds since the Unix epoch.
         records_before: of these records, those that an earlier job has trained.
         unsaved: snapshots that could not be written, or were given up.
         waiting: who waits for storage that does not answer, and for which; empty for the master itself.
@@ -95,6 +96,7 @@ class EventHistory:
         self.epoch = 0
         self.joined: set[str] = set()
         self.first_step_at: float | None = None
+        self.first_joined_at: float | None = None
         self.records_before = 0
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
@@ -146,6 +148,8 @@ class EventHistory:
                 self._idle_steps.add(event.step)
             case EventKind.JOINED:
                 self.joined.add(event.worker)
+                if self.first_joined_at is None:
+                    self.first_joined_at = event.time
             case EventKind.DRAINED | EventKind.LOST | EventKind.EVICTED:
                 counts = self._servers if event.worker.startswith(Role.PS) else self._counts
                 if event.worker not in self._gone:  # the next master may find out once more what one has told
@@ -224,6 +228,11 @@ class EventHistory:
         if schedule.max_step and steps:
             times.append((schedule.max_step - self.step) / steps)
         return max(0.0, min(times)) if times else None
+
+    def whole_rate(self, now: float) -> float | None:
+        """Return records per second since the first worker joined, None in the first moment; `now`: seconds since the Unix epoch."""
+        seconds = 0.0 if self.first_joined_at is None else now - self.first_joined_at
+        return round(self.records / seconds, 1) if seconds >= _LEAST else None
 
     def summary(self, now: float) -> dict[str, Any]:
         """Return the part of the summary that the history knows; `now`: seconds since the Unix epoch."""

@@ -88,5 +88,5 @@ def summary(
         case FailedRecord():
             body |= {"traceback": record.traceback, "failed_worker": record.worker}
     if kind is not JobKind.TRAIN:
-        body = {name: value for name, value in body.items() if name not in _OF_TRAINING}
+        body = {name: value for name, value in body.items() if name in figures or name not in _OF_TRAINING}
     return body

@@ -102,7 +102,7 @@ class TaskStrategy:
         what = f"records_{machine.done_word}"
         figures: dict[str, Any] = {"joined": len(history.joined), what: history.records}
         if machine.settings.processes:
-            figures["tasks"] = machine.tasks_done
+            figures |= {"tasks": machine.tasks_done, "records_per_second": history.whole_rate(time.time())}
         if machine.journal.checkpoint is not None:
             figures["weights_of"] = str(Path(machine.journal.checkpoint).parent)
         return figures
