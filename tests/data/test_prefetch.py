@@ -101,9 +101,48 @@ def test_one_chunk_is_read_while_another_is_converted(reader: Gate) -> None:
     source = ChunkSource(reader, LEDGER, feed, ahead=3)
     source.want(KEYS)
     assert converts.wait(SECONDS)
-    assert reader.await_reads(2) == [0, 2]
+    assert reader.await_reads(3) == [0, 2, 4]
     goes_on.set()
     assert [source.get(key)[2][0] for key in KEYS[:5]] == [0, 2, 4, 6, 8]
+    source.close()
+
+
+def test_readers_and_feeds_each_stay_on_one_thread() -> None:
+    """A connection to a database, for example, may be used by no other."""
+    reads, feeds = set(), set()
+
+    class Reader:
+        def read(self, task: Task, records: Sequence[int]) -> list[int]:
+            reads.add(threading.get_ident())
+            return list(records)
+
+    def feed(records: list[int]) -> list[int]:
+        feeds.add(threading.get_ident())
+        return records
+
+    source = ChunkSource(Reader(), LEDGER, feed, ahead=3)  # type: ignore[arg-type]
+    source.want(KEYS)
+    for key in KEYS:
+        source.get(key)
+    source.close()
+    assert len(reads) == len(feeds) == 1
+
+
+def test_a_chunk_that_is_given_up_while_it_waits_to_be_converted_is_read_again(reader: Gate) -> None:
+    goes_on = threading.Event()
+
+    def feed(records: list[int]) -> list[int]:
+        assert goes_on.wait(SECONDS)
+        return records
+
+    source = ChunkSource(reader, LEDGER, feed, ahead=3)
+    source.want(KEYS[:3])
+    assert reader.await_reads(3) == [0, 2, 4]
+    source.want([KEYS[0], KEYS[5]])
+    goes_on.set()
+    assert source.get(KEYS[5])[2] == [10, 11]
+    source.want(KEYS[1:3])
+    assert [source.get(key)[2] for key in KEYS[1:3]] == [[2, 3], [4, 5]]
     source.close()
 
 
@@ -280,7 +319,7 @@ def test_no_thread_before_the_first_chunk_and_none_after_the_end(reader: Gate) -
     assert set(threading.enumerate()) == before
     source.want(KEYS)
     started = set(threading.enumerate()) - before
-    assert [thread.name for thread in started] == ["prefetch"] * 2
+    assert {thread.name for thread in started} == {"prefetch", "convert"}
     source.close()
     for thread in started:
         thread.join(SECONDS)

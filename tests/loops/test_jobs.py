@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,8 @@ import numpy as np
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.protocol.status import EventKind, JobEvent
 from tests.job.conftest import Start
-from tests.job.test_evaluation import master_of
-from tests.job.test_faults import at_step, joins, kill, seen, training
+from tests.job.losing import lose_one_of_each
 from tests.torch import need_torch
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -44,13 +41,7 @@ def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
         witness_seconds=2,
         words=["--", *program],
     )
-    at_step(job, 3, lambda status: kill(training(status)[-1]))
-    joins(job, 3 if name == "flowers" else 4)
-    os.kill(master_of(job), signal.SIGKILL)
-    at_step(job, 8, lambda status: kill(training(status)[0], signal.SIGTERM))
-    for item in seen(job):
-        if isinstance(item, JobEvent) and item.kind == EventKind.DRAINED:
-            break
+    lose_one_of_each(job, 2 if name == "flowers" else 3)
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120] * EPOCHS

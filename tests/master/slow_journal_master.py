@@ -8,7 +8,7 @@ from elasticdl.job import master
 from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.records import Record, ViewRecord
 
-SECONDS = 3.0
+SECONDS = 5.0
 
 append = Journal.append
 

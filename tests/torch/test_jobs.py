@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.protocol.status import EventKind, JobEvent
 from tests.job.conftest import Start
-from tests.job.test_evaluation import master_of
-from tests.job.test_faults import at_step, joins, kill, seen, training
+from tests.job.losing import lose_one_of_each
 
 from . import need_torch
 
@@ -53,13 +49,7 @@ def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
         output=tmp_path / "flowers.pt",
         witness_seconds=2,
     )
-    at_step(job, 3, lambda status: kill(training(status)[-1]))
-    joins(job, 3)
-    os.kill(master_of(job), signal.SIGKILL)
-    at_step(job, 8, lambda status: kill(training(status)[0], signal.SIGTERM))
-    for item in seen(job):
-        if isinstance(item, JobEvent) and item.kind == EventKind.DRAINED:
-            break
+    lose_one_of_each(job, 2)
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120] * EPOCHS

@@ -12,12 +12,12 @@ import pytest
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.worker import tree
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
 import elasticdl.torch as edl  # noqa: E402
 
+from .images import changed_image  # noqa: E402
 from .loops import data, job, network, train  # noqa: E402
 
 
@@ -94,17 +94,6 @@ def test_a_state_comes_over_whole_and_into_the_objects_that_the_program_holds() 
     assert other.scaler.get_scale() == donor.scaler.get_scale() == 64.0
 
 
-def of(change: Callable[[dict[str, Any]], None], image: StateImage) -> StateImage:
-    """Return an image whose trees were changed before they were described."""
-    nodes = image.meta["arrays"]
-    arrays = iter(tree.split(image.body, [one for node in nodes.values() for one in tree.sizes(node)]))
-    trees = {name: tree.build(node, arrays) for name, node in nodes.items()}
-    change(trees)
-    found: list[np.ndarray] = []
-    meta = {"arrays": {name: tree.describe(value, found) for name, value in trees.items()}}
-    return replace(image, meta=meta, body=np.frombuffer(b"".join(one.tobytes() for one in found), np.uint8))
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -126,10 +115,10 @@ def test_another_programs_state_changes_nothing(change: Callable[[dict[str, Any]
     image, made = trained()
     digest = made.state.digest()
     with pytest.raises(TransferFailed, match=f"the state does not fit this model and its optimizer: {said}"):
-        made.state.load(of(change, image))
+        made.state.load(changed_image(change, image))
     assert made.state.digest() == digest
     assert made.losses
-    made.state.load(of(lambda trees: None, image))
+    made.state.load(changed_image(lambda trees: None, image))
     assert len(made.losses) == 3
 
 

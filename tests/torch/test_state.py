@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,16 @@ import pytest
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.worker import tree
 from elasticdl.worker.contract.allreduce import StepLogs
 
 from . import FULL, adapter_of, commit, made_of, records
+from .images import changed_image
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
 
 def dense() -> Any:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
-
-
-def of(change: Callable[[dict[str, Any]], None], image: StateImage) -> StateImage:
-    """Return an image whose trees were changed before they were described."""
-    nodes = image.meta["arrays"]
-    arrays = iter(tree.split(image.body, [one for node in nodes.values() for one in tree.sizes(node)]))
-    trees = {name: tree.build(node, arrays) for name, node in nodes.items()}
-    change(trees)
-    found: list[np.ndarray] = []
-    meta = {"arrays": {name: tree.describe(value, found) for name, value in trees.items()}}
-    return replace(image, meta=meta, body=np.frombuffer(b"".join(one.tobytes() for one in found), np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +48,9 @@ def test_another_models_state_changes_nothing(change: Callable[[dict[str, Any]],
     commit([donor], [records(FULL)], 1)
     digest, image = made.digest(), donor.image()
     with pytest.raises(TransferFailed, match=f"the state does not fit this model and its optimizer: {said}"):
-        made.load(of(change, image))
+        made.load(changed_image(change, image))
     assert made.digest() == digest
-    made.load(of(lambda trees: None, image))
+    made.load(changed_image(lambda trees: None, image))
     assert made.digest() == donor.digest() != digest
 
 

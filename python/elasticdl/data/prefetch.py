@@ -1,15 +1,16 @@
 """Reading ahead: chunks are read and converted on threads of their own while the loop computes.
 
 It decides nothing about order: the loop says which chunks it expects, and asks for them one by one; a chunk
-that nobody expected just goes first. Two threads take turns, so that one chunk is read while the one before it
-is converted. One chunk is read at a time, and one is converted, so that readers and `feed` need no locks.
+that nobody expected just goes first. One thread reads, another converts, so that one chunk is read while the one
+before it is converted, and neither readers nor `feed` need locks, or find themselves on another thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,8 +36,15 @@ class Chunks(Protocol):
         """Return the records of a chunk of it as indices inside the source."""
 
 
-THREADS = 2
-"""One reads, one converts."""
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of a chunk, or what reading it raised."""
+
+    key: ChunkKey
+    task: Task | None = None
+    wanted: Sequence[int] = ()
+    records: Records = ()
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,12 @@ class ChunkSource:
         self._answered = threading.Condition(lock)
         """Something was made."""
         self._has_read = threading.Condition(lock)
-        """The reader is free."""
-        self._is_reading = False
-        self._converting = threading.Lock()
+        """Something was read, and is to be converted."""
+        self._reading = threading.Lock()
+        """Held by who calls the reader."""
         self._expected: dict[ChunkKey, None] = {}
         self._under_way: set[ChunkKey] = set()
+        self._read: deque[_Read] = deque()
         self._made: dict[ChunkKey, _Made] = {}
         self._urgent: ChunkKey | None = None
         self._closed = False
@@ -107,6 +116,7 @@ class ChunkSource:
         with self._asked:
             self._closed = True
             self._made.clear()
+            self._read.clear()
             for condition in (self._asked, self._answered, self._has_read):
                 condition.notify_all()
             threads = self._threads
@@ -117,17 +127,16 @@ class ChunkSource:
     def _wake(self) -> None:
         if not self._threads and not self._closed:
             self._threads = [
-                threading.Thread(target=self._run, name="prefetch", daemon=True) for _ in range(THREADS)
+                threading.Thread(target=self._read_on, name="prefetch", daemon=True),
+                threading.Thread(target=self._convert_on, name="convert", daemon=True),
             ]
             for thread in self._threads:
                 thread.start()
         elif self._next() is not None:
-            self._asked.notify()  # who has read wakes the other one
+            self._asked.notify()
 
     def _next(self) -> ChunkKey | None:
-        """Return what is to be read now; None if nothing is, or something is being read."""
-        if self._is_reading:
-            return None
+        """Return what is to be read now; None if nothing is."""
         there = self._made.keys() | self._under_way
         if self._urgent is not None and self._urgent not in there:
             return self._urgent
@@ -135,7 +144,7 @@ class ChunkSource:
             return None
         return next((key for key in self._expected if key not in there), None)
 
-    def _run(self) -> None:
+    def _read_on(self) -> None:
         while True:
             with self._asked:
                 self._asked.wait_for(lambda: self._closed or self._next() is not None)
@@ -143,37 +152,58 @@ class ChunkSource:
                 if self._closed or key is None:
                     return
                 self._under_way.add(key)
-                self._is_reading = True
-            made = self._make(key)
-            with self._answered:
-                self._under_way.discard(key)
-                # What was given up meanwhile (`want`) is dropped.
-                if not self._closed and (key in self._expected or key == self._urgent):
-                    self._made[key] = made
-                self._answered.notify_all()
+            found = self._read_chunk(key)
+            with self._has_read:
+                if self._closed:
+                    return
+                if key == self._urgent:
+                    self._read.appendleft(found)
+                else:
+                    self._read.append(found)
+                self._has_read.notify()
 
-    def _make(self, key: ChunkKey) -> _Made:
+    def _read_chunk(self, key: ChunkKey) -> _Read:
         epoch, task_id, chunk = key
         try:
-            with self._reader_is_free_after():
-                task = self._ledger.task_by_id(epoch, task_id)
-                wanted = self._ledger.chunk(task, chunk).tolist()
-                records = self._reader.read(task, wanted)
-            with self._converting:
-                return self._converted(task, wanted, records)
+            task = self._ledger.task_by_id(epoch, task_id)
+            wanted = self._ledger.chunk(task, chunk).tolist()
+            with self._reading:
+                return _Read(key, task, wanted, self._reader.read(task, wanted))
         except BaseException as error:  # whatever it is, the one who waits must hear of it
-            return _Made(0, 0, None, error)
+            return _Read(key, error=error)
 
-    @contextmanager
-    def _reader_is_free_after(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            with self._asked:
-                self._is_reading = False
-                self._has_read.notify()
+    def _convert_on(self) -> None:
+        while True:
+            with self._has_read:
+                self._has_read.wait_for(lambda: self._closed or self._read)
+                if self._closed:
+                    return
+                found = self._read.popleft()
+                if not self._is_wanted(found.key):  # given up while it was read
+                    self._under_way.discard(found.key)
+                    self._asked.notify()
+                    continue
+            made = self._make(found)
+            with self._answered:
+                self._under_way.discard(found.key)
+                # What was given up meanwhile (`want`) is dropped.
+                if not self._closed and self._is_wanted(found.key):
+                    self._made[found.key] = made
+                self._answered.notify_all()
                 if self._next() is not None:
                     self._asked.notify()
+
+    def _is_wanted(self, key: ChunkKey) -> bool:
+        return key in self._expected or key == self._urgent
+
+    def _make(self, found: _Read) -> _Made:
+        try:
+            if found.error is not None:
+                raise found.error
+            assert found.task is not None
+            return self._converted(found.task, found.wanted, found.records)
+        except BaseException as error:  # whatever it is, the one who waits must hear of it
+            return _Made(0, 0, None, error)
 
     def _converted(self, task: Task, wanted: Sequence[int], records: Records) -> _Made:
         bad = len(wanted) - len(records)
@@ -205,12 +235,7 @@ class ChunkSource:
         return wanted[0] if any_good and not self._converts(task, wanted) else None
 
     def _converts(self, task: Task, wanted: Sequence[int]) -> bool:
-        with self._has_read:
-            self._has_read.wait_for(lambda: self._closed or not self._is_reading)
-            if self._closed:
-                raise Cancelled("no more chunks are read: the worker ends")
-            self._is_reading = True
-        with self._reader_is_free_after():
+        with self._reading:
             records = self._reader.read(task, wanted)
         try:
             if len(records):
