@@ -23,8 +23,9 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.view import StateId
 from elasticdl.errors import BadData
 from elasticdl.reference import Callback
+from elasticdl.worker.allreduce import runner
 from elasticdl.worker.contract.allreduce import StepLogs
-from elasticdl.worker.events import Applied, Exit
+from elasticdl.worker.events import Applied, Exit, Tick
 from tests.worker.synchronous import SCHEDULE, Made, OnDevice, Watched, Worker, feed, schedule, view
 
 DONE = Finished("done")
@@ -89,7 +90,10 @@ def test_the_audit_has_what_is_given_and_what_is_committed_before_it_is(made: Ma
     assert worker.audit()[0] == f"base 1 0 1 {worker.id}"
 
 
-def test_callbacks_get_the_figures_of_the_step_and_of_its_epoch(made: Made) -> None:
+def test_callbacks_get_the_figures_of_the_step_and_of_its_epoch(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 0.0)
     worker = made()
     train(worker)
     assert [logs for (logs,) in worker.adapter.done("logs")] == [
@@ -101,6 +105,32 @@ def test_callbacks_get_the_figures_of_the_step_and_of_its_epoch(made: Made) -> N
     assert [(one.state.step, one.loss, one.records) for one in worker.of(Progress)] == [
         (0, None, 0), (1, 2.5, 4), (2, 4.5, 8), (3, 2.5, 12), (4, 4.5, 16),
     ]  # fmt: skip
+
+
+def test_of_quick_steps_the_first_is_told_and_the_last_before_anything_else(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 1000.0)
+    worker = made()
+    train(worker)
+    assert [one.state.step for one in worker.of(Progress)] == [0, 1, 4]
+    kinds = [type(one) for one in worker.said]
+    assert kinds.index(NextView) == len(kinds) - 1 - kinds[::-1].index(Progress) + 1
+
+
+def test_a_step_that_was_not_told_is_told_a_moment_later(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 1000.0)
+    worker = made()
+    told: list[int] = []
+
+    def look() -> None:
+        if worker.adapter.did[-1][1] == 4:  # three steps are committed
+            worker.worker.feed(Tick())
+            told.append(worker.of(Progress)[-1].state.step)
+
+    worker.adapter.moments["compute"] = look
+    train(worker)
+    assert set(told) == {3}  # two chunks are computed for a step
 
 
 def test_callbacks_run_before_the_commit_counts_as_applied(made: Made) -> None:

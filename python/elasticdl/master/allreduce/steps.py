@@ -87,8 +87,9 @@ class Steps:
         """Return what holds when a step is committed, and what people hear of it."""
         before, step = self.progress, progress.state.step
         paces = self.paces
-        if before is not None and step == before.state.step + 1 and progress.current == before.current:
-            paces = (*paces, now - self.progress_at)[-PACES:]
+        if before is not None and step > before.state.step and progress.current == before.current:
+            # of steps that follow each other at once not each one is told
+            paces = (*paces, (now - self.progress_at) / (step - before.state.step))[-PACES:]
         loss = "" if progress.loss is None else f", loss {progress.loss:z.4g}"
         said = Announce(EventKind.STEP, worker, progress.current, step, f"step {step}{loss}")
         return replace(self, progress=progress, progress_at=now, paces=paces), said
