@@ -1,4 +1,4 @@
-"""A program that keeps nothing of its steps: `weights = weights - …` makes a new array, and `job.state` goes on with the first one.
+"""A program that keeps nothing of its steps: `weights = weights - …` makes a new array, and `job.state` keeps the first one.
 
 Nothing shows it until a worker joins: that one begins with what was never trained, and its gradients are wrong from then on.
 """
