@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,39 @@ def test_a_loop_that_leaves_steps_out_is_refused() -> None:
         ):
             job.step(np.zeros(2))
         break
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_program_that_keeps_nothing_of_its_steps_is_refused(named: bool) -> None:
+    job = PlainJob(LocalSession())
+    weights = np.zeros(4)
+    if named:
+        job.state["weights"] = weights
+    batches = job.chunks(50, 10, num_epochs=9, parameters=weights)
+    for _ in range(20):
+        weights = weights - 0.01 * job.step(gradient(weights, next(batches)))
+    with pytest.raises(BadInput, match=r"nothing in job\.state has changed in 20 steps"):
+        next(batches)
+
+
+@pytest.mark.parametrize(
+    ("first", "gradient_of", "change"),
+    [(0, 1.0, 25), (0, 0.0, 99), (30, 1.0, 99)],
+    ids=["late", "nothing to learn", "joined near the end"],
+)
+def test_a_state_may_stay_for_a_while(first: int, gradient_of: float, change: int) -> None:
+    class Later(LocalSession):
+        def next(self) -> LoopBatch | None:
+            batch = super().next()
+            return batch and replace(batch, step=batch.step + first)
+
+    job = PlainJob(Later())
+    job.state["weights"] = weights = np.zeros(1)
+    for _ in job.chunks(400, 10, parameters=weights):
+        mean = job.step(np.full(1, gradient_of if job.steps > 15 else 0.0))
+        if job.steps == change:
+            weights -= mean
+    assert job.steps == 40
 
 
 def test_plans_that_differ_say_where() -> None:

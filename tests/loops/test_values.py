@@ -102,6 +102,16 @@ def test_values_that_came_later_are_there_too() -> None:
     assert target["found later"] == [1, 2]
 
 
+@pytest.mark.parametrize(("mine", "theirs"), [([], [1, 0.5, ["a"]]), ([3, 4, 5], [1])])
+def test_lists_of_numbers_may_have_grown(mine: list[Any], theirs: list[Any]) -> None:
+    source, target = Values(), Values()
+    source["history"], target["history"] = theirs, mine
+    target.load(source.image())
+    assert mine == theirs
+    assert target["history"] is mine
+    assert target.digest() == source.digest()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -114,6 +124,7 @@ def test_values_that_came_later_are_there_too() -> None:
         (lambda values: values.__setitem__("weights", 1), "and int there"),
         (lambda values: values["mixed"].pop("none"), "'mixed' has other entries"),
         (lambda values: values["mixed"]["layers"].pop(), "'mixed/layers' is a list of another length"),
+        (lambda values: values["mixed"].update(layers=3), "'mixed/layers' is a list here, and int there"),
     ],
 )
 def test_what_does_not_fit_changes_nothing(change: Any, message: str) -> None:

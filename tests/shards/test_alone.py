@@ -14,6 +14,7 @@ import pytest
 from elasticdl.data.plan.programtasks import MOST, tasks_of_program
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadModel, BadSetting, Unwritable
+from elasticdl.worker.shards import face
 from elasticdl.worker.shards.alone import AloneTasks
 from elasticdl.worker.shards.output import TaskOutput, parts_in
 from elasticdl.worker.shards.source import Numbers, open_source
@@ -213,3 +214,11 @@ def test_long_tasks_give_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     task = ShardTask(tasks_of_program(Numbers(4).shards, 4), 0, Numbers(4), None, lambda: signs.append(None))
     assert list(task) == [0, 1, 2, 3]
     assert len(signs) == 1
+
+
+def test_a_second_call_is_refused_as_in_a_job_it_would_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(face, "_alone", False)
+    monkeypatch.setattr(face, "at_program_end", lambda tasks: None)
+    assert [len(task) for task in face.shards(5, 3)] == [3, 2]
+    with pytest.raises(BadSetting, match="called once in a program"):
+        face.shards(5, 3)

@@ -174,3 +174,20 @@ def test_the_functions_that_tensorflow_converted_are_the_users() -> None:
         ("/zoo/model.py", 21, "parse"),
         ("/zoo/model.py", 7, "inner"),
     ]
+
+
+def test_what_a_process_that_reads_has_raised_is_said_first(tmp_path: Path) -> None:
+    path = tmp_path / "data.py"
+
+    # As PyTorch raises it again, whose KeyError shows its text as it is.
+    class Shown(str):
+        __repr__ = str.__str__
+
+    told = (
+        "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+        f'  File "{LIBRARY}", line 375, in _worker_loop\n    data = fetch(index)\n           ^^^^^^^^^^^^\n'
+        f'  File "{path}", line 4, in __getitem__\n    raise KeyError("record 77:\\nbroken")\nKeyError: \'record 77 is broken\'\n'
+    )
+    error = KeyError(Shown(told))
+    assert why(error) == "KeyError: 'record 77 is broken' (in DataLoader worker process 1)"
+    assert program_error(error).traceback.splitlines()[0].endswith(f"(line 4 of {path}, in __getitem__)")

@@ -1,7 +1,8 @@
 """What the user's program raised: the lines of the user's files on the way there, the sentence that says why, and a signature.
 
 It imports no framework, but knows how TensorFlow and Keras write their errors: they put the reason behind frames, arguments, example
-code and terminal colours, and an operation that fails while a compiled function runs names its place only in the text.
+code and terminal colours, and an operation that fails while a compiled function runs names its place only in the text. PyTorch puts it
+behind the traceback of the process that read a batch.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _SENTENCE_LIMIT = 1000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _CONVERTED = re.compile(r"\A\s*in user code:\n")
+_IN_PROCESS = re.compile(
+    r"\ACaught \w+ in (?P<process>.+)\.\nOriginal Traceback \(most recent call last\):\n"
+)
 _LAYER_CALL = re.compile(r"Exception encountered when calling (?P<what>.+?)\.?\n\n")
 _LAYER_ARGUMENTS = re.compile(r"\n\s*(Call arguments|Arguments) received by ")
 _QUOTED = "Traceback (most recent call last):"
@@ -124,6 +128,8 @@ def why(error: BaseException) -> str:
     if _CONVERTED.match(text):
         # Its last part names the type that the user's code raised; that of `error` may be one of the conversion.
         return explanation(_after_frames(_CONVERTED.sub("", text)))
+    if found := _IN_PROCESS.match(text):
+        return f"{explanation(_last_raised(text[found.end() :]))} (in {found['process']})"
     said = explanation(text)
     if said and raised_by_python(error):
         return said  # it begins with the type of what was raised
@@ -156,6 +162,13 @@ def _after_frames(text: str) -> str:
     """Return what stands behind the last frame and its line of code."""
     ends = [found.end() for found in _FRAME.finditer(text)]
     return text[ends[-1] :].partition("\n\n")[2] if ends else text
+
+
+def _last_raised(text: str) -> str:
+    """Return what a traceback ends with: the type and the message."""
+    ends = [found.end() for found in _FRAME.finditer(text)]
+    behind = text[ends[-1] :].splitlines() if ends else text.splitlines()
+    return "\n".join(itertools.dropwhile(lambda line: not line or line[0].isspace(), behind))
 
 
 def _failed_operation(text: str) -> str:

@@ -21,6 +21,7 @@ from elasticdl.data.prefetch import ChunkKey
 from elasticdl.errors import BadInput
 from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.loop import LoopBatch, Session
+from elasticdl.worker.loop.kept import Kept
 from elasticdl.worker.loop.starting import start
 from elasticdl.worker.loop.sums import SumState
 from elasticdl.worker.loop.values import Values
@@ -77,8 +78,8 @@ class PlainJob:
             global_batch_size: records of a step, a multiple of `batch_size`; 0: one batch of each worker.
             max_step: steps after which training ends; 0: no limit.
 
-        Raises BadInput for data that can't be trained on, if the job's other workers have another plan, or if a batch was not followed by
-        `step`.
+        Raises BadInput for data that can't be trained on, if the job's other workers have another plan, if a batch was not followed by
+        `step`, or if the first steps change nothing in `state`.
         """
         if self._sums is not None:
             raise BadInput(
@@ -88,7 +89,9 @@ class PlainJob:
         sums = self._sums = SumState(parameters, batch_size, self.state)
         sums.write = self._write
         self._session.begin(plan, sums, _Numbers(plan))
+        kept = Kept(self.state)
         while (batch := self._session.next()) is not None:
+            kept.begin(batch.step, moved=self.committed and sums.moved)
             self._batch, self.committed = batch, False
             yield np.arange(min(count, batch_size)) if batch.batch is None else batch.batch
             if self._batch is not None:

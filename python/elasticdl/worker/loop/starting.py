@@ -21,7 +21,8 @@ def in_job(call: str) -> bool:
     """Tell whether a job has started this process, which takes part in it by this call. Raises BadSetting if it has before."""
     global _joined
     if _joined:
-        raise BadSetting(f"{_joined} was called before {call}: a program takes part in its job once")
+        before = "before" if _joined == call else f"before {call}"
+        raise BadSetting(f"{_joined} was called {before}: a program takes part in its job once")
     if PROCESS_ENVIRONMENT not in os.environ:
         return False
     _joined = call

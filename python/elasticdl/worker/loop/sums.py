@@ -137,6 +137,11 @@ class SumState:
         return self.digest()
 
     @property
+    def moved(self) -> bool:
+        """Tell whether the gradients of the last committed step are not all 0."""
+        return self.mean is not None and any(np.any(one) for _, one in leaves(self.mean))
+
+    @property
     def has_result(self) -> bool:
         """Tell whether the program has said how its result is written."""
         return self.write is not None

@@ -125,15 +125,30 @@ def _check(name: str, present: Any, value: Any) -> None:
         for key, one in present.items():
             _check(f"{name}/{key}", one, value[key])
     elif isinstance(present, list | tuple):
-        if not isinstance(value, list) or len(value) != len(present):
+        if not isinstance(value, list):
+            raise TransferFailed(f"{name!r} is a list here, and {type(value).__name__} there")
+        common = min(len(present), len(value))
+        # Lists of numbers grow, as those of losses do; one of arrays is what a model has.
+        if len(present) != len(value) and not (
+            isinstance(present, list) and _simple(_plain(present[common:])) and _simple(value[common:])
+        ):
             raise TransferFailed(f"{name!r} is a list of another length there")
-        for place, one in enumerate(present):
-            _check(f"{name}/{place}", one, value[place])
+        for place in range(common):
+            _check(f"{name}/{place}", present[place], value[place])
     elif not hasattr(present, "state_dict") and hasattr(present, "__array__"):
         mine = np.asarray(present)
         if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (mine.shape, mine.dtype):
             shown = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
             raise TransferFailed(f"{name!r} is {mine.dtype} {mine.shape} here, and {shown} there")
+
+
+def _simple(value: Any) -> bool:
+    """Tell whether a tree has only numbers and texts."""
+    if isinstance(value, list):
+        return all(map(_simple, value))
+    if isinstance(value, dict):
+        return all(map(_simple, value.values()))
+    return not isinstance(value, np.ndarray) or not value.shape
 
 
 def _put(present: Any, value: Any) -> Any:
@@ -146,7 +161,8 @@ def _put(present: Any, value: Any) -> Any:
             present[name] = _put(present.get(name), one)
         return present
     if isinstance(present, list):
-        present[:] = [_put(one, other) for one, other in zip(present, value, strict=True)]
+        common = zip(present, value, strict=False)
+        present[:] = [*(_put(one, other) for one, other in common), *value[len(present) :]]
         return present
     if isinstance(present, tuple):
         parts = [_put(one, other) for one, other in zip(present, value, strict=True)]

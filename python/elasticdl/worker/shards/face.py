@@ -18,6 +18,9 @@ from elasticdl.worker.loop.starting import in_job
 from elasticdl.worker.shards.source import Room, Source, open_source
 from elasticdl.worker.shards.task import ShardTask
 
+_alone = False
+"""A program that runs alone has called `shards`."""
+
 
 class Tasks(Protocol):
     """Where tasks come from."""
@@ -50,7 +53,7 @@ def shards(
         output: a new directory for the files of tasks, where the program runs alone; in a job it is --output.
         reader_params: of files, as --data_reader_params.
 
-    Raises BadInput for what can't be processed, in a job of steps, or if the job's other workers process something else.
+    Raises BadInput for what can't be processed, for a second call, in a job of steps, or if the job's other workers process something else.
     """
     tasks = _tasks(os.fspath(output))
     try:
@@ -64,6 +67,7 @@ def shards(
 
 
 def _tasks(output: str) -> Tasks:
+    global _alone
     if in_job("elasticdl.shards"):
         from elasticdl.spec.jobspec import JobKind
         from elasticdl.worker.loop.joining import join
@@ -72,6 +76,13 @@ def _tasks(output: str) -> Tasks:
         return join(JobKind.PROCESS, JobTasks)
     from elasticdl.worker.shards.alone import AloneTasks
 
+    if _alone:
+        # In a job it would come after the job's end, where nobody hears of it.
+        raise BadSetting(
+            "elasticdl.shards is called once in a program, because a job ends with its tasks; process other records in another program, or "
+            "all of them in one sequence"
+        )
     alone = AloneTasks(output)
+    _alone = True
     at_program_end(alone)
     return alone
