@@ -88,7 +88,7 @@ class Steps:
         before, step = self.progress, progress.state.step
         paces = self.paces
         if before is not None and step > before.state.step and progress.current == before.current:
-            # of steps that follow each other at once not each one is told
+            # a worker tells only some of the steps that follow each other at once
             paces = (*paces, (now - self.progress_at) / (step - before.state.step))[-PACES:]
         loss = "" if progress.loss is None else f", loss {progress.loss:z.4g}"
         said = Announce(EventKind.STEP, worker, progress.current, step, f"step {step}{loss}")

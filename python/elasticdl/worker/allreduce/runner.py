@@ -83,7 +83,7 @@ from elasticdl.worker.settings import AHEAD, Beats, LoopSettings, value_of
 from elasticdl.worker.steprecorder import StepRecorder
 
 _PROGRESS_SECONDS = 0.05
-"""Between two steps that the master is told of: a message takes a third of a millisecond of the worker that sends it."""
+"""Between two steps of which the master hears: a message takes a third of a millisecond of the worker that sends it."""
 _PHASES = {
     Contribute: "ring",
     Commit: "apply",
