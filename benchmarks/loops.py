@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,14 +64,14 @@ class Row:
         return "must" if (self.figure >= self.must if higher else self.figure <= self.must) else "short"
 
 
-def commands(size: str, steps: int, out: str, folder: str) -> dict[str, list[str]]:
+def commands(size: str, steps: int, out: str) -> dict[str, list[str]]:
     """Return the commands of all forms."""
     arguments = [size, str(steps), out]
     job = [sys.executable, "-m", "elasticdl", "run", "--threads_per_worker=1", "--stall_seconds=600"]
     return {
         "plain": [sys.executable, PROGRAM, "plain", *arguments],
         "one worker": [*job, "--num_workers=1", "--", sys.executable, PROGRAM, "job", *arguments],
-        "two workers": [*job, "--num_workers=2", "--", sys.executable, PROGRAM, "job", *arguments],
+        "two workers": [*job, "--num_workers=2:2", "--", sys.executable, PROGRAM, "job", *arguments],
         "torchrun": [
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", PROGRAM, "ddp", *arguments
         ],
@@ -81,8 +80,7 @@ def commands(size: str, steps: int, out: str, folder: str) -> dict[str, list[str
 
 def measure(command: list[str], out: Path, folder: str) -> Turn:
     """Run one form. Raises RuntimeError if it fails or hangs."""
-    workers = "2" if "--num_workers=2" in command or "--nproc_per_node=2" in command else "1"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": folder, "WORKERS": workers}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": folder}
     try:
         done = subprocess.run(
             command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -107,7 +105,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
             for size, steps in (("small", sizes.small), ("large", sizes.large)):
                 if not steps:
                     continue
-                for form, command in commands(size, steps, str(out), folder).items():
+                for form, command in commands(size, steps, str(out)).items():
                     found.setdefault((size, form), []).append(measure(command, out, folder))
 
     def of(size: str, form: str) -> Turn:
@@ -126,15 +124,14 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     def ratio(form: str, peer: str) -> float:
         return of("large", peer).step / of("large", form).step
 
-    row: Callable[..., Row] = Row
     return [
-        row("one worker, 5.3 M parameters, beside the plain loop", ratio("one worker", "plain"), "x", 0.97, 1.0,
+        Row("one worker, 5.3 M parameters, beside the plain loop", ratio("one worker", "plain"), "x", 0.97, 1.0,
             of("large", "one worker"), of("large", "plain")),
-        row("one worker, a small step: added", added("small", "one worker", "plain"), "ms", 0.5, 0.3,
+        Row("one worker, a small step: added", added("small", "one worker", "plain"), "ms", 0.5, 0.3,
             of("small", "one worker"), of("small", "plain")),
-        row("a second worker there: added", added("small", "two workers", "one worker"), "ms", 1.5, 1.0,
+        Row("a second worker there: added", added("small", "two workers", "one worker"), "ms", 1.5, 1.0,
             of("small", "two workers"), of("small", "torchrun")),
-        row("two workers, 5.3 M parameters, beside torchrun and Gloo", ratio("two workers", "torchrun"), "x", 1.0, 1.2,
+        Row("two workers, 5.3 M parameters, beside torchrun and Gloo", ratio("two workers", "torchrun"), "x", 1.0, 1.2,
             of("large", "two workers"), of("large", "torchrun")),
     ]  # fmt: skip
 

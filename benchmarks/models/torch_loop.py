@@ -4,7 +4,6 @@ Writes to OUT, from one process, the median seconds of a step and the processor 
 """
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -13,6 +12,7 @@ import torch
 
 WARM = 20
 LAYERS = {"large": (784, 1900, 2000, 10), "small": (64, 32, 10)}
+RECORDS = 4096
 BATCH = {"large": 64, "small": 32}
 
 form, size, steps, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -23,11 +23,7 @@ for following in others:
     layers += [torch.nn.Linear(width, following), torch.nn.ReLU()]
     width = following
 torch.manual_seed(1)
-workers = int(os.environ.get("WORKERS", "1"))
-count = BATCH[size] * (steps + WARM) * workers
-data = torch.utils.data.TensorDataset(
-    torch.randn(min(count, 4096), LAYERS[size][0]), torch.randint(10, (min(count, 4096),))
-)
+data = torch.utils.data.TensorDataset(torch.randn(RECORDS, LAYERS[size][0]), torch.randint(10, (RECORDS,)))
 model = torch.nn.Sequential(*layers[:-1])
 optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 writes, end = True, steps + WARM

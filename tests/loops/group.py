@@ -53,6 +53,7 @@ class PlayedProcess:
         self.recorder = StepRecorder(self.send)
         self.said: list[MemberMessage] = []
         self.left: list[Exit] = []
+        self.reported: list[ProgramError] = []
         self.leaving: list[Exit] = []
         self.agreed: LoopPlan | None = None
         self._endpoint: Endpoint = open_endpoint(folder, number, "unix")
@@ -72,7 +73,7 @@ class PlayedProcess:
 
     def found(self, found: FoundShards) -> None:
         self.send(found)
-        self.data.set_result(Data(found.shards, (), self.agreed or found.plan))  # type: ignore
+        self.data.set_result(Data(found.shards, (), self.agreed or found.plan))
 
     def endpoint(self) -> Endpoint:
         return self._endpoint
@@ -87,7 +88,7 @@ class PlayedProcess:
         return ended.code
 
     def report(self, error: ProgramError) -> Exit:
-        self.said.append(error)  # type: ignore[arg-type]
+        self.reported.append(error)
         return Exit(1, error.traceback)
 
     # ------------------------------------------------------------------ the test

@@ -221,16 +221,18 @@ class AllReduceWorker:
                 self._untold = message
                 return
             self._told_at, self._untold = now, None
-        elif self._untold is not None:
-            self._send(self._untold)
-            self._untold = None
+        self._tell_untold()
         self._send(message)
 
     def _tell_late(self, event: Event) -> None:
         """Say how far the group is, if that has waited; on a new connection a member first says who it is, and that says it, too."""
         if isinstance(event, Connected | Disconnected):
             self._untold = None
-        elif isinstance(event, Tick) and self._untold is not None:
+        elif isinstance(event, Tick):
+            self._tell_untold()
+
+    def _tell_untold(self) -> None:
+        if self._untold is not None:
             self._send(self._untold)
             self._untold = None
 

@@ -101,7 +101,8 @@ class JobSession:
             agreed = process.data.result().plan
         except Cancelled as over:  # the job ended before its data was known
             self._leave(Exit(RELEASED, str(over)))
-        if agreed is None or (differences := plan.differences(agreed)):
+        assert agreed is not None, "masters of such jobs take no data without a plan"
+        if differences := plan.differences(agreed):
             raise BadSetting(
                 f"this worker's program reads other data than the job: {differences}; all workers must run the same program"
             )
@@ -203,31 +204,37 @@ class JobSession:
             return self.fail(
                 BadModel("the program ended, and trained nothing: its loop never asked for a batch")
             )
-        worker = self._worker
-        if not self._trained and self._left is None:
-            worker.feed(_left_early(self._steps, worker.describe_chunk()))
+        if not self._trained:
+            return self._fail(_left_early(self._steps, self._worker.describe_chunk()))
         while self._left is None:
             item = self._take()
             if isinstance(item.instruction, Exit):
                 self._end(item.instruction)
-            elif self._trained:
-                try:
-                    worker.work(item)
-                except PROGRAM_ERRORS as error:
-                    worker.feed(program_error(error))
-        return self._left.code
+                break
+            try:
+                self._worker.work(item)
+            except PROGRAM_ERRORS as error:
+                self._worker.feed(program_error(error))
+        return self._code()
 
     def fail(self, error: BaseException) -> int:
         """Tell the job that the program has failed, and wait until it knows; return the exit code."""
+        return self._fail(program_error(error, "" if self._worker is None else self._worker.describe_chunk()))
+
+    def _fail(self, error: ProgramError) -> int:
         self._patience.end()
-        if self._worker is None and self._left is None:
-            self._end(self._process.report(program_error(error)))
-        elif self._worker is not None and self._left is None:
-            self._worker.feed(program_error(error, self._worker.describe_chunk()))
+        if self._left is None and self._worker is None:
+            self._end(self._process.report(error))
+        elif self._left is None and self._worker is not None:
+            self._worker.feed(error)
         while self._left is None:  # what is not the end of this process is no longer done
             item = self._take()
             if isinstance(item.instruction, Exit):
                 self._end(item.instruction)
+        return self._code()
+
+    def _code(self) -> int:
+        assert self._left is not None, "this process has left"
         return self._left.code
 
     # ------------------------------------------------------------------ pieces
