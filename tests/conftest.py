@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ sys.dont_write_bytecode = False
 # A busy machine is no defect.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def closed_zoo() -> Iterator[None]:
+    """Leave no model zoo to the tests of other files: what it is called decides where their imports lead."""
+    yield
+    for finder in [*sys.meta_path]:
+        if type(finder).__module__ == "elasticdl.worker.modelzoo":
+            finder.close()  # type: ignore[attr-defined]
+
 
 LONGEST = ("docs/test_commands.py", "benchmarks/test_parts.py", "job/", "torch/", "keras/")
 """Where tests are that take many seconds."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import elasticdl
 from elasticdl.data.plan.order import ledger_of
 from elasticdl.data.plan.shard import Shard
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.worker.modelzoo import ModelZoo
 
 from . import FULL, records
 
@@ -22,14 +19,6 @@ torch = pytest.importorskip("torch", reason="make setup-torch")
 ZOO = Path(__file__).parent / "zoo"
 STEPS, EPOCHS = 200, 10
 SEED = 7
-
-
-@pytest.fixture(autouse=True)
-def closed_zoo() -> Iterator[None]:
-    """Leave no zoo to later tests, in whose process a job has trained here."""
-    yield
-    for zoo in [one for one in sys.meta_path if isinstance(one, ModelZoo)]:
-        zoo.close()
 
 
 def test_200_steps_of_a_job_are_those_of_the_plain_loop(
