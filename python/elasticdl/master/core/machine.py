@@ -408,7 +408,7 @@ class MasterCore:
         requests, said = self.requests.stop_answered(answer)
         out += said
         if ends:
-            reason = f"{why}, so the job ends with nothing trained: {asked}"
+            reason = f"{why}, so the job ends without a result: {asked}"
             out += [Announce(EventKind.FAILED, "", 0, 0, reason), End("failed", reason, 1)]
         return replace(self, requests=requests, over=ends)
 
