@@ -1,6 +1,7 @@
 """The bytes of a state: whole or refused."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import TransferFailed
 from elasticdl.reference.adapter import Variable
+from elasticdl.worker.imagepart import copied
 from elasticdl.worker.modelstate import ModelState
 
 BODY = np.arange(37, dtype=np.uint8)
@@ -65,3 +67,25 @@ def test_parts_of_members_make_the_image_that_one_would_have_made(sizes: list[in
     parts = [state.part(first, end) for first, end in ranges]
     assert max(map(len, parts)) <= -(-state.size // members)
     assert np.concatenate(parts).tobytes() == state.image([]).body.tobytes()
+
+
+def test_a_large_part_is_copied_by_two_threads_and_is_the_same() -> None:
+    arrays = np.split(np.random.default_rng(7).integers(0, 256, 24 << 20, np.uint8), [5, 1 << 20, 9 << 20])
+    first, end = 3, (24 << 20) - 7
+    threads = set()
+
+    def piece(place: int, low: int, high: int) -> np.ndarray:
+        threads.add(threading.get_ident())
+        return arrays[place][low:high]
+
+    part = copied(first, end, [one.size for one in arrays], piece)
+    assert part.tobytes() == np.concatenate(arrays)[first:end].tobytes()
+    assert len(threads) == 2
+
+    def lost(place: int, low: int, high: int) -> np.ndarray:
+        if place == 3:
+            raise RuntimeError("no memory on the device")
+        return piece(place, low, high)
+
+    with pytest.raises(RuntimeError, match="no memory on the device"):
+        copied(first, end, [one.size for one in arrays], lost)

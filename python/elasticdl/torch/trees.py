@@ -18,6 +18,7 @@ import torch
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import TransferFailed
 from elasticdl.worker import tree
+from elasticdl.worker.imagepart import copied
 
 Array = npt.NDArray[Any]
 UNLIKE = "the state does not fit this model and its optimizer"
@@ -64,14 +65,9 @@ class TensorTrees:
 
     def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of an image's body."""
-        body, start = np.empty(end - first, np.uint8), 0
-        for one in self.found()[1]:
-            stop = start + one.nbytes
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                body[low - first : high - first] = _bytes(one, low - start, high - start)
-            start = stop
-        return body
+        tensors = self.found()[1]
+        sizes = [one.nbytes for one in tensors]
+        return copied(first, end, sizes, lambda place, low, high: _bytes(tensors[place], low, high))
 
     def image(self) -> StateImage:
         """Copy the trees."""

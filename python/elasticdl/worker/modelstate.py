@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import TransferFailed
+from elasticdl.worker.imagepart import copied
 
 
 class ModelState:
@@ -38,15 +39,8 @@ class ModelState:
 
     def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of the image's body, and look at no variable that has none of them."""
-        body = np.empty(end - first, np.uint8)
-        start = 0
-        for variable, array in zip(self._variables, self._arrays, strict=True):
-            stop = start + array["bytes"]
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                body[low - first : high - first] = _bytes(variable)[low - start : high - start]
-            start = stop
-        return body
+        sizes = [array["bytes"] for array in self._arrays]
+        return copied(first, end, sizes, lambda place, low, high: _bytes(self._variables[place])[low:high])
 
     def check(self, image: StateImage) -> None:
         """Raise TransferFailed if the image is not of this model."""
