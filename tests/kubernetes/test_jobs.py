@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet
 import pytest
 
@@ -44,28 +42,6 @@ def test_the_command_of_a_laptop_trains_on_a_cluster(start: Start, tmp_path: Pat
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     wait_for("the Job's end", lambda: "Complete" in job.conditions(), 60.0)
     assert "worker-1-1 has joined" in job.kubectl("describe", "job", job.name)
-
-
-@pytest.mark.timeout(900)
-def test_a_program_is_sent_along_and_trains(start: Start, tmp_path: Path) -> None:
-    source = tmp_path / "src"
-    source.mkdir()
-    shutil.copy(ROOT / "tests/job/loops/train.py", source)
-    job = start(
-        command="run",
-        model_zoo=source,
-        output="/data/weights",
-        worker_resource_request="cpu=50m,memory=300Mi",
-        num_workers=2,
-        words=("--", "python3", "train.py", "3", "two words"),
-    )
-    summary = job.summary()
-    assert summary["status"] == "finished"
-    assert (summary["steps"], summary["num_epochs"], summary["members"]["joined"]) == (75, 3, 2)
-    job.proven(3, 400)
-    weights = np.frombuffer((job.data / "weights").read_bytes())
-    assert weights.shape == (4,)
-    assert "['two words'] 1 /elasticdl/work/zoo/src" in job.output.read_text()
 
 
 def _evaluates_and_predicts(trained: Job, start: Start) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from .conftest import Start
-from .jobs import SECONDS, Job, paced
+from .jobs import EPOCHS, SECONDS, Job, paced
 from .node import Node
 from .processes import wait_for
 from .testbed import Testbed
 
 AWAY_SECONDS = 10.0
 """How long the API server is away, at least: longer than any node or pod may be silent."""
+PROGRAM = Path(__file__).parent / "programs" / "line.py"
 LONG = 300
 """Epochs of a job that loses one thing after the other."""
 
@@ -103,8 +108,21 @@ def spread(ready: Testbed, job: Job, node: Node) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_nodes_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
-    job = start(**paced(tmp_path))
+def test_nodes_go_away_under_a_program_that_was_sent_along(
+    start: Start, ready: Testbed, tmp_path: Path
+) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    shutil.copy(PROGRAM, source)
+    job = start(
+        command="run",
+        model_zoo=source,
+        output="/data/weights",
+        worker_resource_request="cpu=50m,memory=300Mi",
+        num_workers=3,
+        envs="GO=/data/go",
+        words=("--", "python3", PROGRAM.name, str(EPOCHS), "/data/weights", "two words"),
+    )
     job.past(5, workers=3)
     for _ in range(2):
         node = of(ready, job.node_of(job.names("master")[0]))
@@ -120,8 +138,14 @@ def test_nodes_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
             job.further(workers=3)
         job.further(workers=3)
     job.go()
-    job.summary()
-    job.proven()
+    summary = job.summary()
+    assert (summary["steps"], summary["num_epochs"]) == (EPOCHS * 10, EPOCHS)
+    job.proven(EPOCHS, 240)
+    assert "['two words'] 1 /elasticdl/work/zoo/src" in job.output.read_text()
+    alone = tmp_path / "alone"
+    program = [sys.executable, str(PROGRAM), str(EPOCHS), str(alone)]
+    subprocess.run(program, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    assert (job.data / "weights").read_bytes() == alone.read_bytes()
 
 
 @contextmanager
