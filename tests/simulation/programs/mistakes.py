@@ -14,7 +14,7 @@ from tests.simulation.oracle import Lineage, Violation
 from tests.simulation.processes import Ring, Token, Worker
 from tests.simulation.programs import schedules
 from tests.simulation.programs.plan import ProgramPlan
-from tests.simulation.programs.program import Program
+from tests.simulation.programs.program import Program, ProgramWorker
 from tests.simulation.programs.world import ProgramOracle, ProgramWorld
 from tests.simulation.world import World
 
@@ -138,9 +138,19 @@ class StopForgotten(ProgramWorld):
             super()._settle()
 
 
+class StopAfterPromise(ProgramWorld):
+    """The wish to stop is said when the step is over, and may come after the promise to leave the view."""
+
+    def applied(self, worker: ProgramWorker, commit: to_member.Commit, stop: str) -> None:
+        super().applied(worker, commit, "")
+        if stop:
+            self.feed(worker, to_member.StopRequested(stop))
+
+
 MISTAKES: tuple[type[ProgramWorld], ...] = (
     AppliedAtCommit, ImageInMidStep, PlaceholderCounted, ChunkDropped, OthersChunkDropped, ScheduleWithoutCommit, CommitInNext,
-    NotCompared, StopForgotten, PlaceholderWaits,
+    NotCompared, StopForgotten, StopAfterPromise,
+    PlaceholderWaits,
 )  # fmt: skip
 
 _LOSES: dict[str, int] = {"kills": 2, "glitches": 2}
@@ -152,6 +162,9 @@ FOCUS: dict[str, Callable[[ProgramPlan], ProgramPlan]] = {
     ),
     "PlaceholderWaits": lambda plan: ProgramPlan(workers=3, lanes=1, tasks=9, chunks=1, stuck=1, span=250),
     "StopForgotten": lambda plan: ProgramPlan(workers=2, chunks=1, stop_step=2, joins=plan.joins),
+    "StopAfterPromise": lambda plan: ProgramPlan(
+        workers=2, chunks=1, stop_step=2, joins=2, span=60, minimum=1
+    ),
     "ImageInMidStep": lambda plan: replace(plan, checkpoint_steps=1),
 }
 """What makes a mistake likely to show, if the ordinary schedules do not."""

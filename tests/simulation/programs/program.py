@@ -229,9 +229,7 @@ class Carrier:
         self._world.apply(self._worker, commit)
 
     def applied(self, commit: to_member.Commit, reason: str | None) -> None:
-        self._world.applied(self._worker, commit)
-        if reason is not None:
-            self._world.feed(self._worker, to_member.StopRequested(reason))
+        self._world.applied(self._worker, commit, reason or "")
 
     def feed(self, event: to_member.Event) -> None:
         self._world.feed(self._worker, event)

@@ -265,10 +265,10 @@ class ProgramWorld(World):
         self.oracle.image(worker, type(instruction).__name__)
         self.do(worker, instruction)
 
-    def applied(self, worker: ProgramWorker, commit: to_member.Commit) -> None:
+    def applied(self, worker: ProgramWorker, commit: to_member.Commit, stop: str) -> None:
         """Tell the machine that a step is over."""
         self.oracle.applied(worker, commit)
-        self.feed(worker, to_member.Applied(commit.state))
+        self.feed(worker, to_member.Applied(commit.state, stop))
 
     def healed(
         self, worker: Worker, work: to_member.Heal, content: Lineage, history: History

@@ -545,9 +545,7 @@ class AllReduceWorker:
 
     def applied(self, commit: Commit, reason: str | None) -> None:
         """Say that a step is committed: from now on others may get this state."""
-        self.feed(Applied(commit.state))
-        if reason is not None:
-            self.feed(StopRequested(reason))
+        self.feed(Applied(commit.state, reason or ""))
 
     def _logs(self, commit: Commit, ends: bool, at_gate: bool) -> StepLogs:
         trailer, sums = commit.trailer, self._sums
