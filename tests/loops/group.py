@@ -28,8 +28,9 @@ from elasticdl.control.protocol.view import MemberId, Peer
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.spec.jobspec import OnNaN
 from elasticdl.worker.events import Connected, Exit, News, ProgramError, Received
+from elasticdl.worker.loop.control import Left
 from elasticdl.worker.loop.plain import PlainJob
-from elasticdl.worker.loop.session import JobSession, Left
+from elasticdl.worker.loop.session import JobSession
 from elasticdl.worker.steprecorder import StepRecorder
 from tests.core.members import member, open_endpoint
 from tests.worker.synchronous import SECONDS
@@ -49,7 +50,8 @@ class PlayedProcess:
             stall_seconds=60.0,
         )  # fmt: skip
         self.data: Future[Data] = Future()
-        self.heart = SimpleNamespace(set=lambda *beat: None, alive=lambda: None)
+        self.beats: list[tuple[int, ...]] = []
+        self.heart = SimpleNamespace(set=lambda *beat: self.beats.append(beat), alive=lambda: None)
         self.recorder = StepRecorder(self.send)
         self.said: list[MemberMessage] = []
         self.left: list[Exit] = []

@@ -100,8 +100,12 @@ def test_two_workers_share_the_batches_of_each_step(made: Made) -> None:
 
 
 def test_a_worker_without_a_batch_runs_its_body_on_a_placeholder(made: Made) -> None:
-    a, b = made().start(), made().start()
+    a, b = made(), made()
+    progress: list[int] = []
+    b.moments["computes 2"] = lambda: progress.append(b.process.beats[-1][2])
+    b.moments["computes 3"] = lambda: progress.append(b.process.beats[-1][2])
     for one in (a, b):
+        one.start()
         one.process.tell(first_view(a, b, lanes=1))
     last_view(a, b)
     assert (a.join(), b.join()) == ("finished", "finished")
@@ -111,6 +115,9 @@ def test_a_worker_without_a_batch_runs_its_body_on_a_placeholder(made: Made) -> 
     assert [one[::2] for one in b.passes] == [one[::2] for one in a.passes]
     assert b.weight == a.weight
     assert {tuple(one[1]) for one in b.passes} == {(0, 1)}
+    assert [one % 2 for one in progress] == [1, 1], (
+        "it is at work meanwhile, so that one that hangs is replaced"
+    )
 
 
 def test_more_batches_than_workers_commit_with_the_last_pass(made: Made) -> None:

@@ -31,7 +31,7 @@ from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.errors import BadSetting, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
 from elasticdl.worker.events import Connected, DrainRequested, Exit, ProgramError, Received
-from elasticdl.worker.loop.session import Left
+from elasticdl.worker.loop.control import Left
 from elasticdl.worker.shards.session import JobTasks
 from elasticdl.worker.shards.source import Numbers
 

@@ -2,7 +2,8 @@
 
 ``python -m tests.simulation --seed N --trace`` replays one schedule, event by event;
 ``python -m tests.simulation --schedules 100000 --seed N`` runs many, over all cores, and a twentieth as many of jobs with parameter
-servers, which take longer, and of jobs that evaluate or predict; ``--servers`` and ``--tasks`` mean these alone.
+servers, which take longer, of jobs that evaluate or predict, and of programs with training loops; ``--servers``, ``--tasks`` and
+``--programs`` mean these alone.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from types import ModuleType
 
 from tests.simulation import schedules
 from tests.simulation.oracle import Violation
+from tests.simulation.programs import schedules as of_programs
 from tests.simulation.servers import schedules as of_servers
 from tests.simulation.tasks import schedules as of_tasks
 
 SHARE = 20
-"""For so many schedules there is one more of a job with parameter servers, and one of a job that evaluates or predicts."""
+"""For so many schedules there is one more of a job with parameter servers, of a job that evaluates or predicts, and of programs."""
+
+KINDS = {"servers": of_servers, "tasks": of_tasks, "programs": of_programs}
+"""By option."""
 
 
 def main() -> int:
@@ -30,9 +35,11 @@ def main() -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--servers", action="store_true", help="jobs with parameter servers only")
     only.add_argument("--tasks", action="store_true", help="jobs that evaluate or predict only")
+    only.add_argument("--programs", action="store_true", help="programs with training loops only")
     arguments = parser.parse_args()
+    chosen = next((name for name in KINDS if getattr(arguments, name)), "")
     if arguments.trace:
-        kind = of_servers if arguments.servers else of_tasks if arguments.tasks else schedules
+        kind = KINDS.get(chosen, schedules)
         print(kind.plan_of(arguments.seed))
         try:
             events = kind.run(arguments.seed, trace=print)
@@ -42,13 +49,12 @@ def main() -> int:
         print(f"seed {arguments.seed}: {events} events, no violation")
         return 0
     first, count = arguments.seed, arguments.schedules
-    if arguments.servers:
-        return min(_many(of_servers, first, count, " --servers"), 100)
-    if arguments.tasks:
-        return min(_many(of_tasks, first, count, " --tasks"), 100)
+    if chosen:
+        return min(_many(KINDS[chosen], first, count, f" --{chosen}"), 100)
     failed = _many(schedules, first, count, "")
-    failed += _many(of_servers, first, -(-count // SHARE), " --servers")
-    return min(failed + _many(of_tasks, first, -(-count // SHARE), " --tasks"), 100)
+    for name, kind in KINDS.items():
+        failed += _many(kind, first, -(-count // SHARE), f" --{name}")
+    return min(failed, 100)
 
 
 def _many(kind: ModuleType, first: int, count: int, option: str) -> int:

@@ -73,6 +73,11 @@ class Worker:
     def lives(self) -> bool:
         return self.status in ("up", "paused")
 
+    @property
+    def beat(self) -> tuple[int, int, int]:
+        """What its heartbeats say."""
+        return self.machine.beat
+
 
 @dataclass(frozen=True)
 class SavedPart:

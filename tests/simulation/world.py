@@ -44,6 +44,9 @@ class World:
 
     member_class: type[Member] = Member
     master_class: type[AllReduceMaster] = AllReduceMaster
+    worker_class: type[Worker] = Worker
+    oracle_class: type[Oracle] = Oracle
+    faults_class: type[Faults] = Faults
     late_views = 0.05
     """How often a view overtakes nothing and comes later than what was said after it, as from another master."""
     faithful = True
@@ -88,10 +91,10 @@ class World:
         )
         self.published = False
         self._faults: list[tuple[int, Callable[[], None]]] = []
-        self.faults = Faults(self)
+        self.faults = self.faults_class(self)
         self.earlier = self._earlier() if plan.resumed else None
         """The checkpoint of an earlier job."""
-        self.oracle = Oracle(self)
+        self.oracle = self.oracle_class(self)
         earlier = self.earlier
         self.settings = Settings(
             workers=plan.workers,
@@ -213,7 +216,7 @@ class World:
                     and worker.connection is not None
                     and worker.connection.master is master
                 ):
-                    view, step, progress = worker.machine.beat
+                    view, step, progress = worker.beat
                     self.feed_master(master, to_master.Beat(worker.id, view, step, progress, 0.0))
             self.feed_master(master, to_master.Tick())
         self.after(
@@ -444,7 +447,7 @@ class World:
             self.schedule,
             saving=Saving(self.plan.checkpoint_steps, self.plan.lasting),
         )
-        worker = Worker(name, machine)
+        worker = self.worker_class(name, machine)
         self.workers.append(worker)
         self.by_id[worker.id] = worker
         self.say(f"{name} starts")
@@ -624,6 +627,17 @@ class World:
 
     def _commit(self, worker: Worker, work: to_member.Commit) -> None:
         token = self._begin(worker, work)
+        self.apply(worker, work)
+        self.come_back(
+            worker,
+            token,
+            self.delay("apply"),
+            f"has applied step {work.state.step}",
+            lambda: to_member.Applied(work.state),
+        )
+
+    def apply(self, worker: Worker, work: to_member.Commit) -> None:
+        """Make a step part of what a worker's memory holds."""
         view = worker.view
         assert view is not None
         ring = self.rings[(work.view, work.state.step)]
@@ -634,13 +648,6 @@ class World:
         assert worker.lineage is not None
         worker.lineage = (*worker.lineage, work.view)
         worker.accumulator = []
-        self.come_back(
-            worker,
-            token,
-            self.delay("apply"),
-            f"has applied step {work.state.step}",
-            lambda: to_member.Applied(work.state),
-        )
 
     def _evaluate(self, worker: Worker, work: to_member.Evaluate) -> None:
         token = self._begin(worker, work)

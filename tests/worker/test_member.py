@@ -434,11 +434,12 @@ def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:
     assert sent(run(member, Tick())[1]) == [promise]
 
 
-def test_a_callback_that_stops_ends_the_view_at_this_very_step() -> None:
+@pytest.mark.parametrize("flag", [0, 1], ids=["", "a joiner waits"])
+def test_a_callback_that_stops_ends_the_view_at_this_very_step(flag: int) -> None:
     """All members run the same callbacks, so nobody continues to the next step; the wish comes before the promise."""
-    member, _ = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
-    member, said = run(member, StopRequested("loss is low"))
-    wish, promise = sent(said)
+    member, _ = run(trained(), chunk(0), ring(1, 1, flag=flag))
+    member, said = run(member, Applied(StateId(1, 1), "loss is low"))
+    wish, _progress, promise = sent(said)
     assert isinstance(promise, NextView)
     assert (wish, promise.report.sealed, promise.report.state) == (StopJob("loss is low"), 1, StateId(1, 1))
     member, said = run(member, chunk(0), ring(1, 2))

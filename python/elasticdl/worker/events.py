@@ -108,9 +108,10 @@ class RingFailed:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Work done: the commit of `state` has been applied to the model."""
+    """Work done: the commit of `state` has been applied to the model; `stop`: why the user's program wants this to be the last step."""
 
     state: StateId
+    stop: str = ""
 
 
 @dataclass(frozen=True, slots=True)

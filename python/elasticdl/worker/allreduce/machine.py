@@ -377,13 +377,20 @@ class Member:
     def _ask_stop(self, reason: str, out: Out) -> Member:
         if self.stop is not None or self.failure is not None:
             return self
+        return self._say_stop(reason, out)._seal_to_stop(out)
+
+    def _say_stop(self, reason: str, out: Out) -> Member:
+        if self.stop is not None or self.failure is not None:
+            return self
         stop = StopJob(reason)
         self._send(stop, out)
-        member = replace(self, stop=stop)
-        if not member.active:
-            return member
-        # Every member runs the same callbacks on the same figures, so all seal here, and this step is the last one.
-        return member._seal(member.current, not member.outstanding.contributes, out)
+        return replace(self, stop=stop)
+
+    def _seal_to_stop(self, out: Out) -> Member:
+        """Every member runs the same callbacks on the same figures, so all seal here, and this step is the last one."""
+        if not self.active or self.failure is not None:
+            return self
+        return self._seal(self.current, not self.outstanding.contributes, out)
 
     # ------------------------------------------------------------------ views
 
@@ -520,10 +527,14 @@ class Member:
                 after = self._back(heal=False)
                 is_wanted = after.active and after.failure is None
                 return after._break_ring(accused, how, out) if is_wanted else after
-            case Applied(state):
+            case Applied(state, stop):
                 if not isinstance(work, Commit) or work.state != state:
                     return self
-                return self._back(heal=False)._after_commit(work, out)
+                after = self._back(heal=False)
+                if not stop:
+                    return after._after_commit(work, out)
+                # The wish comes before any promise, so that the view that answers is the last one.
+                return after._say_stop(stop, out)._after_commit(work, out)._seal_to_stop(out)
             case ChunkEvaluated():
                 return self._back(heal=False)._evaluated(event, out) if isinstance(work, Evaluate) else self
             case MetricsComputed():

@@ -181,6 +181,7 @@ class AllReduceWorker:
         self._sums = RunningSums()
         self._passed = False
         """The gate of the state was passed."""
+        self._at_placeholder = False
         self._needs: deque[Need] = deque()
         self._plan: Iterator[Need] = iter(())
         self._plan_of: tuple[int, int] | None = None
@@ -196,7 +197,20 @@ class AllReduceWorker:
             self._machine, instructions = self._machine.handle(event)
             for instruction in instructions:
                 self._carry_out(instruction)
-            self._heart.set(*self._machine.beat)
+            self._beat()
+
+    def at_placeholder(self, *, computes: bool) -> None:
+        """Say that a program computes something before the work that it was given, or no longer.
+
+        The machine only waits for others then, but the worker is at work, and who hangs in it hangs.
+        """
+        with self._lock:
+            self._at_placeholder = computes
+            self._beat()
+
+    def _beat(self) -> None:
+        view, step, progress = self._machine.beat
+        self._heart.set(view, step, progress | self._at_placeholder)
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -531,9 +545,7 @@ class AllReduceWorker:
 
     def applied(self, commit: Commit, reason: str | None) -> None:
         """Say that a step is committed: from now on others may get this state."""
-        self.feed(Applied(commit.state))
-        if reason is not None:
-            self.feed(StopRequested(reason))
+        self.feed(Applied(commit.state, reason or ""))
 
     def _logs(self, commit: Commit, ends: bool, at_gate: bool) -> StepLogs:
         trailer, sums = commit.trailer, self._sums

@@ -15,7 +15,7 @@ from elasticdl.data.readers.patience import Patience
 from elasticdl.errors import BadModel, BadSetting, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
 from elasticdl.worker.events import Exit, ProgramError
-from elasticdl.worker.loop.session import Left
+from elasticdl.worker.loop.control import Left
 from elasticdl.worker.process import MemberProcess
 from elasticdl.worker.raised import program_error
 from elasticdl.worker.shards.output import parts_in
