@@ -33,9 +33,8 @@ def copied(first: int, end: int, sizes: Sequence[int], piece: Callable[[int, int
     if body.nbytes < _TWO_THREADS_BYTES:
         fill(first, end, body)
         return body
-    middle = (
-        first + end
-    ) // 2  # most of a large copy's time goes into memory that was not used before: two threads share it
+    # Most of a large copy's time goes into memory that was not used before: two threads share it.
+    middle = (first + end) // 2
     with ThreadPoolExecutor(1, "copy") as other:
         later = other.submit(fill, middle, end, body[middle - first :])
         fill(first, middle, body[: middle - first])
