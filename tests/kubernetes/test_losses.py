@@ -21,7 +21,7 @@ from .testbed import Testbed
 
 AWAY_SECONDS = 10.0
 """How long the API server is away, at least: longer than any node or pod may be silent."""
-PROGRAM = Path(__file__).parent / "programs" / "line.py"
+PROGRAM = Path(__file__).parent / "programs" / "train.py"
 LONG = 300
 """Epochs of a job that loses one thing after the other."""
 
