@@ -40,7 +40,7 @@ LONGEST = ("docs/test_commands.py", "benchmarks/test_parts.py", "job/", "torch/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest tests come first: of two processes that run tests, none waits for the other's last one."""
+    """Let the longest tests come first: of the processes that run tests, none waits for another's last one."""
     here = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:
