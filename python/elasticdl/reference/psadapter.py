@@ -25,7 +25,7 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.evaluation import ReferenceEvaluator
-from elasticdl.reference.export import export
+from elasticdl.worker.npzfile import write_npz
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
 from elasticdl.spec.jobspec import PARQUET, JobSpec
@@ -208,7 +208,7 @@ class ReferencePsAdapter:
             values = whole(self._model, self._values(), tables)
             for name in self._model.tables():
                 digest.update(values[name].tobytes())
-            export(path, values)
+            write_npz(path, values)
         return digest.hexdigest()
 
 
