@@ -33,7 +33,13 @@ def need_jax() -> None:
 
 
 def job(**settings: Any) -> JobSpec:
-    asked = {"model_def": "m.custom_model", "training_data": "x", "framework": "jax", "minibatch_size": FULL, "seed": 7}
+    asked = {
+        "model_def": "m.custom_model",
+        "training_data": "x",
+        "framework": "jax",
+        "minibatch_size": FULL,
+        "seed": 7,
+    }
     return build(from_arguments({**asked, **settings}))
 
 
@@ -49,13 +55,19 @@ def loss(labels: Any, outputs: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(outputs, labels).mean()
 
 
-def made_of(model: Callable[..., Any], optimizer: Callable[..., Any] | None = None, **others: Any) -> UserModel:
+def made_of(
+    model: Callable[..., Any], optimizer: Callable[..., Any] | None = None, **others: Any
+) -> UserModel:
     """Return a model file's symbols."""
     import optax
 
     symbols = {"loss": loss, "feed": feed, "callbacks": None, "custom_data_reader": None, **others}
     return UserModel(
-        path=FILE, model=model, params={}, optimizer=optimizer or (lambda: optax.sgd(0.1, momentum=0.9)), **symbols
+        path=FILE,
+        model=model,
+        params={},
+        optimizer=optimizer or (lambda: optax.sgd(0.1, momentum=0.9)),
+        **symbols,
     )
 
 

@@ -64,7 +64,9 @@ class JaxAdapter:
     def prepare_sizes(self, sizes: Sequence[int]) -> None:
         """Make code for chunks of so many records."""
         for size in sizes:
-            self._try(self.convert(picked(self._sample, [place % len(self._sample) for place in range(size)])))
+            self._try(
+                self.convert(picked(self._sample, [place % len(self._sample) for place in range(size)]))
+            )
 
     def _try(self, batch: Batch) -> None:
         try:

@@ -21,9 +21,7 @@ from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import accepted, describe
 from elasticdl.worker.seeds import chunk_seeds
 
-_REMEDY = (
-    "feed returns (features, labels) or (features, labels, weights): arrays, or tuples or dicts of them"
-)
+_REMEDY = "feed returns (features, labels) or (features, labels, weights): arrays, or tuples or dicts of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,12 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> nnx.Module:
     What the bridge has made of Flax's linen modules gets its variables from a sample. Raises BadModel, also if it would need one.
     """
     seed_python(seed)
-    rngs = {
-        name: nnx.Rngs(int(chunk_seeds(seed, 0, 0, 1)[0][0])) for name in accepted(user.model, ("rngs",))
-    }
+    rngs = {name: nnx.Rngs(int(chunk_seeds(seed, 0, 0, 1)[0][0])) for name in accepted(user.model, ("rngs",))}
     made = run(user, user.model, **(rngs | dict(user.params)))
     if not isinstance(made, nnx.Module):
-        hint = "; linen modules are used as nnx.bridge.ToNNX(module, rngs=rngs)" * hasattr(made, "init_with_output")
+        hint = "; linen modules are used as nnx.bridge.ToNNX(module, rngs=rngs)" * hasattr(
+            made, "init_with_output"
+        )
         raise BadModel(
             f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a flax.nnx.Module{hint}"
         )
@@ -73,7 +71,10 @@ def _initialize(user: UserModel, model: nnx.Module, sample: Batch) -> None:
     """Let linen modules make their variables: they get shapes, and nothing else of the sample."""
     model.eval()
     try:
-        call(lambda *arguments, **keywords: nnx.bridge.lazy_init(model, *arguments, **keywords), sample.features)
+        call(
+            lambda *arguments, **keywords: nnx.bridge.lazy_init(model, *arguments, **keywords),
+            sample.features,
+        )
     except Exception as error:
         raise BadModel(
             f"{user.path}: the model failed on the first records: {describe(error, user.path)}\nfeed gave {shown(sample.features)}"
@@ -90,17 +91,20 @@ def _lacks_variables(model: nnx.Module) -> bool:
 def _check_parameters(user: UserModel, model: nnx.Module) -> None:
     leaves = jax.tree_util.tree_leaves_with_path(nnx.as_pure(nnx.state(model, nnx.Param)))
     if not leaves:
-        raise BadModel(f"{user.path}: {_name(user.model)} returned a model without any nnx.Param; nothing of it can be trained")
+        raise BadModel(
+            f"{user.path}: {_name(user.model)} returned a model without any nnx.Param; nothing of it can be trained"
+        )
     for path, leaf in leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise BadModel(
-                f"{user.path}: the parameter {name_of(path)} is of type {leaf.dtype}; parameters are floating-point: make it an nnx.Variable"
+                f"{user.path}: the parameter {name_of(path)} is of type {leaf.dtype}; parameters are floating-point: "
+                "make it an nnx.Variable"
             )
 
 
 def name_of(path: tuple[Any, ...]) -> str:
     """Return the name of a variable: the keys on the way to it, such as `layers/0/kernel`."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+    return str(jax.tree_util.keystr(path, simple=True, separator="/"))
 
 
 def make_optimizer(user: UserModel) -> optax.GradientTransformation:
@@ -139,7 +143,8 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> jax.Array:
         return found.mean() if batch.weights is None else (found * batch.weights).sum() / batch.examples
     if batch.weights is not None:
         raise BadModel(
-            f"{user.path}: feed gives weights of the examples, and {_name(user.loss)} returned their mean; let it return one value per example"
+            f"{user.path}: feed gives weights of the examples, and {_name(user.loss)} returned their mean; let it return one value per "
+            "example"
         )
     return found
 

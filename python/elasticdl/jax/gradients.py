@@ -39,12 +39,17 @@ class Gradients:
         small = [place for place, one in enumerate(others.arrays) if may_change(one)]
         self._floats = [place for place in small if jnp.issubdtype(others.arrays[place].dtype, jnp.floating)]
         self._whole = [place for place in small if place not in self._floats]
-        wide = any(one == np.float64 for one in (*self._types, *(others.arrays[place].dtype for place in self._floats)))
+        wide = any(
+            one == np.float64
+            for one in (*self._types, *(others.arrays[place].dtype for place in self._floats))
+        )
         self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
         sizes = [one.size for one in parameters.arrays]
         self._bounds = np.cumsum(sizes).tolist()
         self._trained = sum(sizes)
-        floats, whole = (sum(others.arrays[place].size for place in places) for places in (self._floats, self._whole))
+        floats, whole = (
+            sum(others.arrays[place].size for place in places) for places in (self._floats, self._whole)
+        )
         self._pieces = [floats, 2 * floats]
         self.size = self._trained + 2 * floats + whole
         self.result: Array = np.zeros(self.size, self.dtype)
@@ -81,12 +86,16 @@ class Gradients:
 
     def _change(self, after: Sequence[jax.Array]) -> Array:
         def moved(places: Sequence[int]) -> Array:
-            parts = [_moved(np.asarray(self._others.arrays[place]), np.asarray(after[place])) for place in places]
+            parts = [
+                _moved(np.asarray(self._others.arrays[place]), np.asarray(after[place])) for place in places
+            ]
             return np.concatenate(parts) if parts else np.zeros(0)
 
         floats = moved(self._floats)
         near = floats.astype(self.dtype)
-        return np.concatenate([near, (floats - near).astype(self.dtype), moved(self._whole).astype(self.dtype)])
+        return np.concatenate(
+            [near, (floats - near).astype(self.dtype), moved(self._whole).astype(self.dtype)]
+        )
 
     def _whole_sum(self) -> Array:
         if self._flat is None:
@@ -129,7 +138,10 @@ class Gradients:
         self._commit(self._whole, near)
         if factor != 1:
             slopes = self._weigh(slopes, np.asarray(factor, self.dtype))
-        return [one if one.dtype == kind else one.astype(kind) for one, kind in zip(slopes, self._types, strict=True)]
+        return [
+            one if one.dtype == kind else one.astype(kind)
+            for one, kind in zip(slopes, self._types, strict=True)
+        ]
 
     def _commit(self, places: Sequence[int], changes: Array) -> None:
         start = 0
@@ -149,8 +161,8 @@ class Gradients:
                 break
             start += one.size
         return BadModel(
-            f"{self._path}: training changes the variable {self._others.names[place]!r}, which is of type {one.dtype}, by another number in "
-            "each chunk: workers can't agree on it; make it a floating-point variable"
+            f"{self._path}: training changes the variable {self._others.names[place]!r}, which is of type {one.dtype}, by another number "
+            "in each chunk: workers can't agree on it; make it a floating-point variable"
         )
 
     # ------------------------------------------------------------------ traced

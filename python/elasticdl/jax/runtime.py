@@ -30,7 +30,7 @@ def start(threads: int) -> None:
 
 def seeds_of(seed: int, step: int, lane: int) -> npt.NDArray[np.uint32]:
     """Return the two numbers that are folded into all keys of a model for one chunk: the same in all workers."""
-    return chunk_seeds(seed, step, lane, 1)[0].astype(np.uint32)
+    return np.asarray(chunk_seeds(seed, step, lane, 1)[0], np.uint32)
 
 
 def seed_python(seed: int) -> None:

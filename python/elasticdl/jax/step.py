@@ -57,9 +57,13 @@ class Model:
         self._outputs = jax.jit(self._trace_outputs)
         self._evaluation = jax.jit(self._trace_evaluation)
 
-    def gradient(self, batch: Batch, seeds: npt.NDArray[np.uint32]) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
+    def gradient(
+        self, batch: Batch, seeds: npt.NDArray[np.uint32]
+    ) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
         """Return the mean loss of a batch, its gradients by the parameters, and the other variables after it."""
-        loss, slopes, after = self._gradient(*self._arguments(seeds), batch.features, batch.labels, batch.weights)
+        loss, slopes, after = self._gradient(
+            *self._arguments(seeds), batch.features, batch.labels, batch.weights
+        )
         return loss, slopes, after
 
     def evaluate(self, batch: Batch, seeds: npt.NDArray[np.uint32]) -> tuple[Any, jax.Array]:
@@ -78,7 +82,9 @@ class Model:
 
     def _whole(self, graph: Any, parameters: Any, others: Any, random: Any, seeds: Any) -> nnx.Module:
         seed_python(self._seed)
-        keys = [_folded(one, seeds) if jnp.issubdtype(one.dtype, jax.dtypes.prng_key) else one for one in random]
+        keys = [
+            _folded(one, seeds) if jnp.issubdtype(one.dtype, jax.dtypes.prng_key) else one for one in random
+        ]
         whole: nnx.Module = nnx.merge(
             graph, self.parameters.tree(parameters), self.random.tree(keys), self.others.tree(others)
         )
@@ -106,13 +112,13 @@ class Model:
             if new is not old and not may_change(old):
                 raise BadModel(
                     f"{self._user.path}: training changes the variable {name!r} of {old.nbytes:,} bytes ({building.shown(old)}); those of "
-                    f"more than {LARGEST_VARIABLE >> 10} KiB, and what is neither real nor whole numbers, have to stay as they are: make it "
-                    "an nnx.Param, or smaller"
+                    f"more than {LARGEST_VARIABLE >> 10} KiB, and what is neither real nor whole numbers, have to stay as they are: "
+                    "make it an nnx.Param, or smaller"
                 )
             if (new.shape, new.dtype) != (old.shape, old.dtype):
                 raise BadModel(
-                    f"{self._user.path}: training makes {building.shown(new)} of the variable {name!r}, which is {building.shown(old)}; its "
-                    "type and shape have to stay as they are"
+                    f"{self._user.path}: training makes {building.shown(new)} of the variable {name!r}, which is {building.shown(old)}; "
+                    "its type and shape have to stay as they are"
                 )
             after.append(new)
         return after
@@ -147,7 +153,9 @@ class Update:
 
     def try_once(self) -> None:
         """Step on copies with gradients of zero. Raises BadModel for an optimizer that wants more than one gradient a step."""
-        copies = ([jnp.array(one, copy=True) for one in part.arrays] for part in (self._parameters, self.state))
+        copies = (
+            [jnp.array(one, copy=True) for one in part.arrays] for part in (self._parameters, self.state)
+        )
         try:
             self._update(*copies, [jnp.zeros_like(one) for one in self._parameters.arrays])
         except BadModel:
@@ -176,5 +184,7 @@ class Update:
 def _folded(key: jax.Array, seeds: jax.Array) -> jax.Array:
     """Return a key, or each of an array of keys, with two numbers folded into it."""
     fold = jax.random.fold_in
-    found: jax.Array = jax.vmap(lambda one: fold(fold(one, seeds[0]), seeds[1]))(key.reshape(-1)).reshape(key.shape)
+    found: jax.Array = jax.vmap(lambda one: fold(fold(one, seeds[0]), seeds[1]))(key.reshape(-1)).reshape(
+        key.shape
+    )
     return found

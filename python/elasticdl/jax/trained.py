@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,9 @@ def _take_state(user: UserModel, model: Model, state: GroupState) -> None:
 def _take(user: UserModel, model: Model, what: str, found: Mapping[str, npt.NDArray[Any]]) -> None:
     """Give a model's variables their values. Raises BadModel, with nothing given, if they are not all of it."""
     parts = (model.parameters, model.others)
-    mine = {name: bits(one).shape for part in parts for name, one in zip(part.names, part.arrays, strict=True)}
+    mine = {
+        name: bits(one).shape for part in parts for name, one in zip(part.names, part.arrays, strict=True)
+    }
     theirs = {name: one.shape for name, one in found.items()}
     for name in (*mine, *theirs):
         if mine.get(name) != theirs.get(name):
@@ -119,4 +120,3 @@ def _take(user: UserModel, model: Model, what: str, found: Mapping[str, npt.NDAr
 
 def _shown(shape: tuple[int, ...] | None) -> str:
     return "nothing" if shape is None else f"the shape {list(shape)}"
-

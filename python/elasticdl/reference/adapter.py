@@ -24,7 +24,6 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
-from elasticdl.worker.npzfile import write_npz
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
@@ -32,6 +31,7 @@ from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.hooks import Callbacks
 from elasticdl.worker.modelstate import ModelState
+from elasticdl.worker.npzfile import write_npz
 
 _STEPS, _SLOT = "steps", "/slot_"
 """Names of the optimizer's arrays: the second follows the name of what it is for, and a number follows it."""

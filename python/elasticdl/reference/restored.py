@@ -11,9 +11,9 @@ from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.errors import BadModel
 from elasticdl.reference.building import make_model
-from elasticdl.worker.npzfile import write_npz
 from elasticdl.reference.psadapter import whole
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.npzfile import write_npz
 
 
 class RestoredModel:

@@ -16,13 +16,13 @@ from elasticdl.reference.building import Batch, feed, make_model
 from elasticdl.reference.evaluation import ReferenceEvaluator, Rows, WholeWeights
 from elasticdl.reference.evaluation import Weights as WeightsOfModel
 from elasticdl.reference.models import Array, Arrays, Model
-from elasticdl.worker.npzfile import read_npz, write_npz
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.modelstate import arrays_of
+from elasticdl.worker.npzfile import read_npz, write_npz
 
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 

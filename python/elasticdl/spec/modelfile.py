@@ -129,9 +129,7 @@ def _calls(spec: JobSpec, framework: ModelFileRules) -> Iterable[tuple[str, _Cal
     offered = tuple(getattr(framework, "model_arguments", ()))
     yield (
         "model_def",
-        _Call(
-            f"{model}({_keywords(spec.model_params)})", keywords=tuple(spec.model_params), offered=offered
-        ),
+        _Call(f"{model}({_keywords(spec.model_params)})", keywords=tuple(spec.model_params), offered=offered),
         True,
     )
     for symbol in framework.symbols:

@@ -89,7 +89,9 @@ def load(spec: JobSpec, symbols: Sequence[Symbol], model_arguments: Sequence[str
 def accepted(function: Callable[..., Any], names: Sequence[str]) -> list[str]:
     """Return those of the names that a function has parameters of."""
     try:
-        parameters = inspect.signature(function).parameters
+        # a class by its __init__, which its metaclass may hide
+        called = vars(function).get("__init__", function) if isinstance(function, type) else function
+        parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):  # no function, or a builtin
         return []
     return [name for name in names if name in parameters]

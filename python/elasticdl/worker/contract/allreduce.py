@@ -167,7 +167,7 @@ class DeviceSums(Protocol):
 
 @runtime_checkable
 class Traced(Protocol):
-    """What an adapter may have besides: it makes code for each number of records, and does that for the usual ones before the first step."""
+    """What an adapter may have besides: it makes code for each number of records, for the usual ones before the first step."""
 
     def prepare_sizes(self, sizes: Sequence[int]) -> None:
         """Make code for chunks of so many records, without any lasting effect; called once, after `prepare`. Raises BadModel or BadData."""
