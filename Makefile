@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster setup-browser setup-torch demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser setup-torch setup-jax demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -54,6 +54,10 @@ setup-browser: setup
 # What the tests of PyTorch models need, which are skipped without it (a failure with CI=true): PyTorch without CUDA's libraries.
 setup-torch: setup
 	@.ci/torch-cpu
+
+# What the tests of JAX models need, which are skipped without it (a failure with CI=true): JAX for CPUs, Flax and optax.
+setup-jax: setup
+	@.ci/jax
 
 # Those against a real API server, without nodes: they need no root.
 test-api: setup

@@ -19,7 +19,7 @@ def loaded(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["elasticdl", "elasticdl.cli", "elasticdl.master", "elasticdl.keras", "elasticdl.torch"]
+    "module", ["elasticdl", "elasticdl.cli", "elasticdl.master", "elasticdl.keras", "elasticdl.torch", "elasticdl.jax"]
 )
 def test_no_framework_is_imported(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(FRAMEWORKS)

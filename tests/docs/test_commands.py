@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.jax import need_jax
 from tests.torch import need_torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +135,20 @@ def test_the_tutorial_of_pytorch(clone: Path) -> None:
     *commands, clean = blocks(ROOT / "docs/tutorials/pytorch.md")
     output = run("".join(commands), clone)
     assert "each of the 17,256 records of 12 epochs was trained exactly once" in output
+    assert "a worker at a random moment: hit" in output
+    accuracy = re.search(r"^accuracy: (\S+)", output, re.M)[1]
+    assert float(accuracy) == pytest.approx(float(re.findall(r"val_accuracy (\S+)", output)[-1]), abs=1e-4)
+    assert float(accuracy) > 0.9
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "digits").exists()
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_of_jax(clone: Path) -> None:
+    need_jax()
+    *commands, clean = blocks(ROOT / "docs/tutorials/jax.md")
+    output = run("".join(commands), clone)
+    assert "each of the 8,628 records of 6 epochs was trained exactly once" in output
     assert "a worker at a random moment: hit" in output
     accuracy = re.search(r"^accuracy: (\S+)", output, re.M)[1]
     assert float(accuracy) == pytest.approx(float(re.findall(r"val_accuracy (\S+)", output)[-1]), abs=1e-4)

@@ -26,12 +26,14 @@ from elasticdl.worker.contract.allreduce import Adapter, StepLogs
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
-from tests.torch import need_torch
+from tests import jax as jax_tests
+from tests import torch as torch_tests
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("keras", "reference", "torch")
+NAMES = ("keras", "reference", "torch", "jax")
 """Those of this package; what is installed besides is not tested here."""
+NEEDS: dict[str, Callable[[], None]] = {"torch": torch_tests.need_torch, "jax": jax_tests.need_jax}
 with_servers = pytest.mark.parametrize(
     "found", [name for name in NAMES if framework.find(name).has_ps], indirect=True
 )
@@ -46,8 +48,7 @@ def records(count: int, first: int = 0) -> list[list[str]]:
 
 @pytest.fixture(params=NAMES)
 def found(request: pytest.FixtureRequest) -> Iterator[Framework]:
-    if request.param == "torch":
-        need_torch()
+    NEEDS.get(request.param, lambda: None)()
     made: Framework = framework.find(request.param)
     made.start(1)
     yield made

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import BadModel
-from elasticdl.reference.npzfile import read_npz
+from elasticdl.worker.npzfile import read_npz
 
 
 def saved(**arrays: object) -> bytes:

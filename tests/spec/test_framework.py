@@ -52,6 +52,10 @@ def refusal(zoo: Path, source: str, **settings: object) -> str:
         ("import elasticdl.reference as r", "reference"),
         ("from torch import nn", "torch"),
         ("from elasticdl.torch import Callback", "torch"),
+        ("import jax.numpy as jnp", "jax"),
+        ("from flax import nnx", "jax"),
+        ("import optax", "jax"),
+        ("from elasticdl.jax import Callback", "jax"),
         ("import numpy", "keras"),  # as nothing says it
         ("import kerasish, elasticdl.references", "keras"),
         ("from helpers import base", "reference"),
@@ -69,7 +73,7 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
     unknown = refusal(zoo, "", framework="kers")
     assert (
         unknown
-        == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference, torch"
+        == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, reference, torch"
     )
 
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from elasticdl.worker.tasking.runner import TaskWorker
 
 _log = logging.getLogger(__name__)
+_SIZES = 4
+"""Numbers of records of a chunk for which frameworks that trace make code before the first step; that of others is made when they come."""
 
 
 class WorkerProcess(MemberProcess):
@@ -162,6 +164,7 @@ class WorkerProcess(MemberProcess):
         from elasticdl.worker.allreduce.runner import AllReduceWorker
         from elasticdl.worker.allreduce.snapshots import Saving
         from elasticdl.worker.auditlog import AuditLog
+        from elasticdl.worker.contract.allreduce import Traced
         from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
@@ -169,6 +172,8 @@ class WorkerProcess(MemberProcess):
         reader, validation = readers
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        if isinstance(adapter, Traced):
+            adapter.prepare_sizes(ledger.chunk_sizes(_SIZES))
         evaluating = None
         if validation is not None and schedule.evaluation is not None:
             if not hasattr(adapter, "evaluator"):

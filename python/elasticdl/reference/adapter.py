@@ -24,7 +24,6 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
-from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
@@ -32,6 +31,7 @@ from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.hooks import Callbacks
 from elasticdl.worker.modelstate import ModelState
+from elasticdl.worker.npzfile import write_npz
 
 _STEPS, _SLOT = "steps", "/slot_"
 """Names of the optimizer's arrays: the second follows the name of what it is for, and a number follows it."""
@@ -209,5 +209,5 @@ class ReferenceAdapter:
     def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write parameters, tables and statistics by name; return the state's digest. Raises OSError."""
         if path:
-            export(path, {one.path: one.value for one in self._flat_variables()})
+            write_npz(path, {one.path: one.value for one in self._flat_variables()})
         return self.digest()

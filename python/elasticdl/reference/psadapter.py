@@ -25,7 +25,6 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.evaluation import ReferenceEvaluator
-from elasticdl.reference.export import export
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
 from elasticdl.spec.jobspec import PARQUET, JobSpec
@@ -34,6 +33,7 @@ from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.hooks import Callbacks
+from elasticdl.worker.npzfile import write_npz
 
 Weights = npt.NDArray[np.float32]
 
@@ -208,7 +208,7 @@ class ReferencePsAdapter:
             values = whole(self._model, self._values(), tables)
             for name in self._model.tables():
                 digest.update(values[name].tobytes())
-            export(path, values)
+            write_npz(path, values)
         return digest.hexdigest()
 
 

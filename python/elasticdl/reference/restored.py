@@ -11,9 +11,9 @@ from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.errors import BadModel
 from elasticdl.reference.building import make_model
-from elasticdl.reference.export import export
 from elasticdl.reference.psadapter import whole
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.npzfile import write_npz
 
 
 class RestoredModel:
@@ -42,7 +42,7 @@ class RestoredModel:
         dense = {
             variables[number].name: value.reshape(variables[number].shape) for number, value in values.items()
         }
-        export(path, whole(self._model, dense, tables))
+        write_npz(path, whole(self._model, dense, tables))
 
 
 def _list(tables: Mapping[str, int]) -> str:

@@ -15,15 +15,14 @@ from elasticdl.reference.adapter import without_optimizer
 from elasticdl.reference.building import Batch, feed, make_model
 from elasticdl.reference.evaluation import ReferenceEvaluator, Rows, WholeWeights
 from elasticdl.reference.evaluation import Weights as WeightsOfModel
-from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays, Model
-from elasticdl.reference.npzfile import read_npz
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.modelstate import arrays_of
+from elasticdl.worker.npzfile import read_npz, write_npz
 
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 
@@ -129,7 +128,7 @@ class ReferenceTrained:
 
 def export_state(user: UserModel, state: GroupState, path: str) -> None:
     """Write the model of a group's state. Raises BadModel, or OSError with what was at `path` intact."""
-    export(path, _values_of(user, make_model(user), state))
+    write_npz(path, _values_of(user, make_model(user), state))
 
 
 def _read(user: UserModel, model: Model, path: Path) -> Arrays:

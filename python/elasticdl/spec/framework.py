@@ -83,6 +83,7 @@ class ModelFileRules(Protocol):
     """Ways to write a trained model; the first is used unless a job says otherwise."""
     has_ps: bool
     """Whether it trains with parameter servers."""
+    # `model_arguments`, where a framework has it: names of arguments that a model function gets if it takes them, besides its parameters
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
         """Raise BadInput for what syntax trees and settings show to be wrong; `defined`: the symbols found, by setting."""

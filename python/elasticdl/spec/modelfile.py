@@ -58,11 +58,13 @@ class _Call:
         shown: the call as it appears in messages.
         positional: number of positional arguments.
         keywords: names of keyword arguments.
+        offered: names of arguments that it gets if it takes them.
     """
 
     shown: str
     positional: int = 0
     keywords: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
 
 
 def locate(spec: JobSpec, setting: str) -> tuple[Path, str]:
@@ -124,9 +126,10 @@ def _calls(spec: JobSpec, framework: ModelFileRules) -> Iterable[tuple[str, _Cal
         return bool(getattr(spec, setting) != SETTINGS[setting].default)
 
     model = spec.model_def.rpartition(".")[2]
+    offered = tuple(getattr(framework, "model_arguments", ()))
     yield (
         "model_def",
-        _Call(f"{model}({_keywords(spec.model_params)})", keywords=tuple(spec.model_params)),
+        _Call(f"{model}({_keywords(spec.model_params)})", keywords=tuple(spec.model_params), offered=offered),
         True,
     )
     for symbol in framework.symbols:
@@ -208,12 +211,12 @@ def _check_call(path: Path, symbol: str, definition: ast.AST, call: _Call) -> No
     missing = [
         argument.arg
         for argument in ordered[call.positional :]
-        if argument.arg not in optional and argument.arg not in call.keywords
+        if argument.arg not in optional and argument.arg not in (*call.keywords, *call.offered)
     ]
     missing += [
         argument.arg
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None and argument.arg not in call.keywords
+        if default is None and argument.arg not in (*call.keywords, *call.offered)
     ]
     unknown = [name for name in call.keywords if name not in by_name and arguments.kwarg is None]
     if len(ordered) < call.positional and arguments.vararg is None:

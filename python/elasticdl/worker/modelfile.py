@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,10 +23,11 @@ from elasticdl.worker.modelzoo import ModelZoo, open_zoo
 from elasticdl.worker.raised import own_frames, why
 
 
-def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
+def load(spec: JobSpec, symbols: Sequence[Symbol], model_arguments: Sequence[str] = ()) -> UserModel:
     """Import the file of `spec.model_def` and collect its symbols; other files of the model zoo may be imported by it.
 
-    `symbols`: of the framework, with the arguments that they are called with.
+    `symbols`: of the framework, with the arguments that they are called with. `model_arguments`: what the model function gets if it
+    takes it, besides its parameters.
 
     Raises BadModel: no such file, an exception while importing, a missing symbol, a symbol that can't be called as it has to be.
     """
@@ -68,9 +69,11 @@ def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
         else find(one.setting, getattr(spec, one.setting), one.required)
         for one in symbols
     }
+    model = find("model_def", symbol, True)
+    offered = dict.fromkeys(accepted(model, model_arguments))
     return UserModel(
         path=path,
-        model=call("model_def", symbol, True, keywords=dict(spec.model_params)),
+        model=call("model_def", symbol, True, keywords={**offered, **spec.model_params}),
         params=dict(spec.model_params),
         loss=found.get("loss"),
         optimizer=found["optimizer"],
@@ -81,6 +84,17 @@ def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
         eval_metrics_fn=found.get("eval_metrics_fn"),
         prediction_outputs_processor=found.get("prediction_outputs_processor"),
     )
+
+
+def accepted(function: Callable[..., Any], names: Sequence[str]) -> list[str]:
+    """Return those of the names that a function has parameters of."""
+    try:
+        # a class by its __init__, which its metaclass may hide
+        called = vars(function).get("__init__", function) if isinstance(function, type) else function
+        parameters = inspect.signature(called).parameters
+    except (TypeError, ValueError):  # no function, or a builtin
+        return []
+    return [name for name in names if name in parameters]
 
 
 def _import(zoo: ModelZoo, dotted: str) -> ModuleType:

@@ -216,6 +216,22 @@ class Ledger:
         records.flags.writeable = False  # it is kept
         return records
 
+    def chunk_sizes(self, most: int) -> list[int]:
+        """Return numbers of records that chunks have, each once and so many at most: those of full tasks first."""
+        sizes: dict[int, None] = {}
+        full = any(shard.count >= self.records_per_task for shard in self.shards)
+        lengths = ([self.records_per_task] if full else []) + [
+            shard.count % self.records_per_task for shard in self.shards
+        ]
+        for length in lengths:
+            if length >= self.minibatch_size:
+                sizes[self.minibatch_size] = None
+            if rest := length % self.minibatch_size:
+                sizes[rest] = None
+            if len(sizes) >= most:
+                break
+        return list(sizes)[:most]
+
     def records_before(self, epoch: int, place: int) -> int:
         """Return the number of records in the tasks at the places 0 … place - 1 of the epoch's order."""
         places, missing = self._short_tasks(epoch)

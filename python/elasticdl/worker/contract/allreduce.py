@@ -6,7 +6,7 @@ groups, and the ring never sees a framework's type: both meet in flat buffers. `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -163,6 +163,14 @@ class DeviceSums(Protocol):
 
     def commit(self, examples: float) -> None:
         """Commit the sum that was taken / `examples` (no-op for 0 examples); the accumulator becomes empty."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """What an adapter may have besides: it makes code for each number of records, for the usual ones before the first step."""
+
+    def prepare_sizes(self, sizes: Sequence[int]) -> None:
+        """Make code for chunks of so many records, without any lasting effect; called once, after `prepare`. Raises BadModel or BadData."""
 
 
 @runtime_checkable

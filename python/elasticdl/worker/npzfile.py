@@ -1,25 +1,37 @@
-"""Reading the .npz file of a trained model: arrays of numbers by name.
+"""The .npz file of a trained model, for frameworks that have no format of their own: arrays of numbers by name, which `numpy.load` reads.
 
 NumPy's own messages are not shown: of what it can't read it advises to trust it.
 """
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from elasticdl.errors import BadModel
-from elasticdl.reference.models import Arrays
+from elasticdl.files.output import made_beside
 
 _DAMAGED = (ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 _REMEDY = "copy the file again, or give one that `elasticdl train --output=NAME.npz` has written"
 
 
-def read_npz(path: Path) -> Arrays:
-    """Return the arrays of a file. Raises BadModel."""
+def write_npz(path: str, values: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write to exactly `path`; what was there is replaced at the end. Raises OSError with what was there intact."""
+    written = io.BytesIO()
+    np.savez(written, allow_pickle=False, **values)
+    with made_beside(path, "model.npz") as target:
+        target.write_bytes(written.getbuffer())
+
+
+def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a file of --trained_model. Raises BadModel."""
     what = f"--trained_model: {path}"
     try:
         with path.open("rb") as stream:

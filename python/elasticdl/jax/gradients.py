@@ -1,0 +1,186 @@
+"""The accumulator of a step: weighted gradients of the parameters, and changes of the model's other variables.
+
+A chunk of n examples weighs n / minibatch_size, and the commit multiplies by minibatch_size / N, N the examples of the step. So the step
+of one worker with one full chunk has the bits of the plain loop: both factors are 1.
+
+The flat accumulator has, one after the other: the gradient of each parameter; the changes of all floating-point variables twice, rounded
+and what the rounding left, so that before + change has all bits of the value after a single chunk; the changes of all others, which are
+whole numbers. Gradients stay in JAX's memory, as the program has returned them, until there is a second chunk or a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.errors import BadModel
+from elasticdl.jax.state import Leaves
+from elasticdl.jax.step import may_change
+from elasticdl.worker.finite import all_finite
+
+Array = npt.NDArray[Any]
+_WHOLE = 1e-3
+"""How far from a whole number the mean change of one may be: sums of weights have rounding errors."""
+
+
+class Gradients:
+    """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a variable that may change is."""
+
+    def __init__(self, parameters: Leaves, others: Leaves, full: int, path: Any) -> None:
+        """`others`: variables that are no parameters; `full`: examples of a full chunk; `path`: of the model file."""
+        self._others, self._full, self._path = others, full, path
+        self._types = [one.dtype for one in parameters.arrays]
+        self._shapes = [one.shape for one in parameters.arrays]
+        small = [place for place, one in enumerate(others.arrays) if may_change(one)]
+        self._floats = [place for place in small if jnp.issubdtype(others.arrays[place].dtype, jnp.floating)]
+        self._whole = [place for place in small if place not in self._floats]
+        wide = any(
+            one == np.float64
+            for one in (*self._types, *(others.arrays[place].dtype for place in self._floats))
+        )
+        self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
+        sizes = [one.size for one in parameters.arrays]
+        self._bounds = np.cumsum(sizes).tolist()
+        self._trained = sum(sizes)
+        floats, whole = (
+            sum(others.arrays[place].size for place in places) for places in (self._floats, self._whole)
+        )
+        self._pieces = [floats, 2 * floats]
+        self.size = self._trained + 2 * floats + whole
+        self.result: Array = np.zeros(self.size, self.dtype)
+        """Into which the ring writes the sum of a group."""
+        self._flatten = jax.jit(self._trace_flatten)
+        self._split = jax.jit(self._trace_split)
+        self._weigh = jax.jit(self._trace_weigh)
+        self._finite = jax.jit(lambda arrays: jnp.stack([jnp.isfinite(one).all() for one in arrays]).all())
+        self.zero()
+
+    def zero(self) -> None:
+        """Empty the accumulator."""
+        self._slopes: list[jax.Array] | None = None
+        """Weighted gradients of the only chunk so far."""
+        self._changes: Array = np.zeros(self.size - self._trained, self.dtype)
+        self._flat: Array | None = None
+        """All of it, once it was asked for or there are several chunks."""
+        self._taken: tuple[list[jax.Array], Array] | None = None
+
+    # ------------------------------------------------------------------ a chunk
+
+    def add(self, slopes: list[jax.Array], after: Sequence[jax.Array], examples: float) -> None:
+        """Add a chunk: its mean gradients, and the other variables as it leaves them."""
+        weight = examples / self._full
+        if weight != 1:  # rounded before they are added
+            slopes = self._weigh(slopes, np.asarray(weight, self.dtype))
+        changes = self._change(after) * np.asarray(weight, self.dtype)
+        if self._slopes is None and self._flat is None:
+            self._slopes, self._changes = slopes, changes
+            return
+        total = np.array(self._whole_sum())
+        total += np.asarray(self._flatten(slopes, changes))
+        self._flat, self._slopes = total, None
+
+    def _change(self, after: Sequence[jax.Array]) -> Array:
+        def moved(places: Sequence[int]) -> Array:
+            parts = [
+                _moved(np.asarray(self._others.arrays[place]), np.asarray(after[place])) for place in places
+            ]
+            return np.concatenate(parts) if parts else np.zeros(0)
+
+        floats = moved(self._floats)
+        near = floats.astype(self.dtype)
+        return np.concatenate(
+            [near, (floats - near).astype(self.dtype), moved(self._whole).astype(self.dtype)]
+        )
+
+    def _whole_sum(self) -> Array:
+        if self._flat is None:
+            if self._slopes is None:
+                self._flat = np.zeros(self.size, self.dtype)
+            else:
+                self._flat = np.asarray(self._flatten(self._slopes, self._changes))  # JAX's memory
+        return self._flat
+
+    def accumulator(self) -> memoryview:
+        """Return its elements."""
+        return self._whole_sum().data
+
+    # ------------------------------------------------------------------ a step
+
+    def take(self, *, alone: bool) -> bool:
+        """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
+        if alone and self._slopes is not None:
+            self._taken = self._slopes, self._changes
+            return bool(self._finite(self._slopes)) and all_finite(self._changes)
+        flat = self._whole_sum() if alone else self.result
+        slopes = self._split(flat[: self._trained])
+        jax.block_until_ready(slopes)  # the next ring writes into `result`
+        self._taken = slopes, flat[self._trained :]
+        return all_finite(flat)
+
+    def give(self, examples: float) -> list[jax.Array]:
+        """Return the gradients of the sum that was taken / `examples`, and give the other variables their values after it.
+
+        Raises BadModel for what workers can't agree on.
+        """
+        assert self._taken is not None, "a sum is taken before it is given"
+        slopes, changes = self._taken
+        factor = self._full / examples
+        rounded, rest, whole = np.split(changes.astype(np.float64) * factor, self._pieces)
+        near = np.rint(whole)
+        if (np.abs(whole - near) > _WHOLE).any():
+            raise self._not_whole(np.abs(whole - near))
+        self._commit(self._floats, rounded + rest)
+        self._commit(self._whole, near)
+        if factor != 1:
+            slopes = self._weigh(slopes, np.asarray(factor, self.dtype))
+        return [
+            one if one.dtype == kind else one.astype(kind)
+            for one, kind in zip(slopes, self._types, strict=True)
+        ]
+
+    def _commit(self, places: Sequence[int], changes: Array) -> None:
+        start = 0
+        for place in places:
+            before = np.asarray(self._others.arrays[place])
+            change = changes[start : start + before.size].reshape(before.shape)
+            start += before.size
+            if change.any():
+                after = (before.astype(np.float64) + change).astype(before.dtype)
+                self._others.arrays[place] = jnp.array(after, copy=True)
+
+    def _not_whole(self, distances: Array) -> BadModel:
+        start = 0
+        for place in self._whole:
+            one = self._others.arrays[place]
+            if (distances[start : start + one.size] > _WHOLE).any():
+                break
+            start += one.size
+        return BadModel(
+            f"{self._path}: training changes the variable {self._others.names[place]!r}, which is of type {one.dtype}, by another number "
+            "in each chunk: workers can't agree on it; make it a floating-point variable"
+        )
+
+    # ------------------------------------------------------------------ traced
+
+    def _trace_flatten(self, slopes: Sequence[jax.Array], changes: jax.Array) -> jax.Array:
+        return jnp.concatenate([*(one.reshape(-1).astype(self.dtype) for one in slopes), changes])
+
+    def _trace_split(self, flat: jax.Array) -> list[jax.Array]:
+        parts = jnp.split(flat, self._bounds[:-1])
+        return [one.reshape(shape) for one, shape in zip(parts, self._shapes, strict=True)]
+
+    def _trace_weigh(self, slopes: Sequence[jax.Array], weight: jax.Array) -> list[jax.Array]:
+        return [one.astype(self.dtype) * weight for one in slopes]
+
+
+def _moved(before: Array, after: Array) -> Array:
+    """Return how far a variable was moved, as float64; an infinite one that stays is not moved."""
+    same = before == after
+    with np.errstate(invalid="ignore"):
+        change = after.astype(np.float64) - before.astype(np.float64)
+    return np.where(same, 0.0, change).reshape(-1)
