@@ -19,8 +19,8 @@ from .licences import is_allowed, of_metadata
 ROOT = Path(__file__).resolve().parents[2]
 READ = {"namex": "Apache-2.0"}
 """Licences of packages whose metadata name none, as their repositories say."""
-NOT_INSTALLED = ("tensorflow-gpu", "torch")
-"""Extras that development does without: they bring gigabytes of CUDA libraries under NVIDIA's own licence."""
+NOT_INSTALLED = ("tensorflow-gpu", "torch", "mxnet")
+"""Extras that development does without: they bring gigabytes of CUDA libraries under NVIDIA's own licence, or want an older NumPy."""
 
 
 def main() -> int:

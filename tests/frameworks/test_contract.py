@@ -26,11 +26,12 @@ from elasticdl.worker.contract.allreduce import Adapter, StepLogs
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
+from tests.mxnet import need_mxnet
 from tests.torch import need_torch
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("keras", "reference", "torch")
+NAMES = ("keras", "mxnet", "reference", "torch")
 """Those of this package; what is installed besides is not tested here."""
 with_servers = pytest.mark.parametrize(
     "found", [name for name in NAMES if framework.find(name).has_ps], indirect=True
@@ -48,6 +49,8 @@ def records(count: int, first: int = 0) -> list[list[str]]:
 def found(request: pytest.FixtureRequest) -> Iterator[Framework]:
     if request.param == "torch":
         need_torch()
+    if request.param == "mxnet":
+        need_mxnet()
     made: Framework = framework.find(request.param)
     made.start(1)
     yield made

@@ -52,6 +52,7 @@ def refusal(zoo: Path, source: str, **settings: object) -> str:
         ("import elasticdl.reference as r", "reference"),
         ("from torch import nn", "torch"),
         ("from elasticdl.torch import Callback", "torch"),
+        ("from mxnet.gluon import nn", "mxnet"),
         ("import numpy", "keras"),  # as nothing says it
         ("import kerasish, elasticdl.references", "keras"),
         ("from helpers import base", "reference"),
@@ -69,7 +70,7 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
     unknown = refusal(zoo, "", framework="kers")
     assert (
         unknown
-        == "--framework: 'kers' is not installed; did you mean keras?; there are keras, reference, torch"
+        == "--framework: 'kers' is not installed; did you mean keras?; there are keras, mxnet, reference, torch"
     )
 
 

@@ -1,0 +1,17 @@
+"""Jobs, as the tests of jobs start them, and MXNet, which has an environment of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticdl.spec import framework
+from tests.job.conftest import iris, start  # noqa: F401  # fixtures
+
+from . import need_mxnet
+
+
+@pytest.fixture(autouse=True)
+def started() -> Iterator[None]:
+    need_mxnet()
+    framework.find("mxnet").start(1)
+    yield
