@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from elasticdl.spec import framework
-from tests.job.conftest import iris, start  # noqa: F401  # fixtures
+from tests.job.conftest import start  # noqa: F401  # a fixture
 
 from . import need_mxnet
 
