@@ -1,7 +1,5 @@
 """Jobs, as the tests of jobs start them, and MXNet, which has an environment of its own."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from elasticdl.spec import framework
@@ -11,7 +9,6 @@ from . import need_mxnet
 
 
 @pytest.fixture(autouse=True)
-def started() -> Iterator[None]:
+def started() -> None:
     need_mxnet()
     framework.find("mxnet").start(1)
-    yield

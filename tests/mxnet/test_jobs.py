@@ -15,8 +15,8 @@ from tests.job.conftest import Start
 from tests.job.losing import lose_one_of_each
 
 ZOO = Path(__file__).parent / "zoo"
-FLOWERS, EPOCHS = 120, 40
-"""320 steps, which take their time until the faults are done."""
+FLOWERS, EPOCHS = 120, 24
+"""192 steps, which take their time until the faults are done."""
 
 
 @pytest.fixture

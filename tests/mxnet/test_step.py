@@ -47,8 +47,13 @@ def convolution() -> Any:
     from mxnet.gluon import nn
 
     return layers(
-        nn.HybridLambda(lambda F, rows: F.expand_dims(rows, 1)), nn.Conv1D(6, 3, padding=1), nn.BatchNorm(), nn.GELU(), nn.Flatten(), nn.Dense(3)
-    )  # fmt: skip
+        nn.HybridLambda(lambda F, rows: F.expand_dims(rows, 1)),
+        nn.Conv1D(6, 3, padding=1),
+        nn.BatchNorm(),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Dense(3),
+    )
 
 
 def dense() -> Any:
@@ -69,7 +74,9 @@ def plain(made: Any, user: Any) -> tuple[Any, Callable[[Any], None]]:
 
     model = user.model()
     model(mx.nd.zeros((FULL, 4)))
-    for ours, theirs in zip(made.model.collect_params().values(), model.collect_params().values(), strict=True):
+    for ours, theirs in zip(
+        made.model.collect_params().values(), model.collect_params().values(), strict=True
+    ):
         theirs.set_data(ours.data())
     optimizer = user.optimizer()
     keywords = optimizer[1] if isinstance(optimizer, tuple) else None
@@ -174,6 +181,7 @@ def test_large_values_without_a_gradient_have_to_stay() -> None:
     from mxnet.gluon import nn
 
     with pytest.raises(
-        BadModel, match="m.py: training changes .*running_mean of 80,000 bytes and type float32, which has no gradient"
+        BadModel,
+        match=r"m.py: training changes .*running_mean of 80,000 bytes and type float32, which has no gradient",
     ):
         adapter_of(made_of(lambda: layers(nn.Dense(20_000), nn.BatchNorm(), nn.Dense(3))))

@@ -48,13 +48,12 @@ class MxnetAdapter:
         except Exception as error:
             raise building.describe_failure(user, batch, error) from error
         self._inputs = len(batch.features)
-        parameters = building.trained_parameters(self.model)
-        trained = {one.name for one in parameters}
-        others = [one for name, one in building.parameters_of(self.model).items() if name not in trained]
-        self._begin(parameters)
+        self._begin()
         self._callbacks = Callbacks(user)
         self._state = MxnetState(self.model, self._inputs, self._updater, user.path)
-        self._gradients = Gradients(parameters, others, self._spec.minibatch_size, user.path)
+        self._gradients = Gradients(
+            building.numbered_parameters(self.model), self._spec.minibatch_size, user.path
+        )
         self.dtype: npt.DTypeLike = self._gradients.dtype
         self.size = self._gradients.size
         self.result = self._gradients.result
@@ -65,7 +64,7 @@ class MxnetAdapter:
             self._gradients.check_constants(constants)
             # What an optimizer keeps after a first step may be what it can't have before it, so a new one is made.
             tried = self._updater.states
-            self._begin(parameters)
+            self._begin()
             self._state = MxnetState(self.model, self._inputs, self._updater, user.path, tried)
         except BadInput:
             raise
@@ -74,8 +73,9 @@ class MxnetAdapter:
         self.load(before)
         self.zero()
 
-    def _begin(self, parameters: list[Any]) -> None:
+    def _begin(self) -> None:
         """Make the optimizer, and what calls it."""
+        parameters = building.numbered_parameters(self.model)
         self._updater = mx.optimizer.get_updater(building.make_optimizer(self._user, parameters))
         self._scale = self._updater.optimizer.rescale_grad
 

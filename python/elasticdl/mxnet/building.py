@@ -112,13 +112,12 @@ def _check_parameter(one: Any, user: UserModel) -> None:
         )
 
 
-def make_optimizer(user: UserModel, parameters: Sequence[Any]) -> Any:
+def make_optimizer(user: UserModel, parameters: Mapping[int, Any]) -> Any:
     """Return the user's optimizer of these parameters, as a Trainer makes it. Raises BadModel."""
     made = _call(user, user.optimizer)
-    by_place = dict(enumerate(parameters))
     name, keywords = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if isinstance(name, str) and isinstance(keywords, dict):
-        return _call(user, mx.optimizer.create, name, param_dict=by_place, **keywords)
+        return _call(user, mx.optimizer.create, name, param_dict=dict(parameters), **keywords)
     if isinstance(made, mx.gluon.Trainer):
         raise BadModel(
             f"{user.path}: {_name(user.optimizer)} returned a Trainer; return the optimizer that it is made with: the job "
@@ -129,7 +128,7 @@ def make_optimizer(user: UserModel, parameters: Sequence[Any]) -> Any:
             f"{user.path}: {_name(user.optimizer)} returned a {type(made).__name__}; expected an mx.optimizer.Optimizer, a name of one, or "
             "(name, parameters)"
         )
-    made.param_dict = by_place
+    made.param_dict = dict(parameters)
     return made
 
 
@@ -140,9 +139,9 @@ def parameters_of(model: Any) -> dict[str, Any]:
     )  # asked for a name, what is returned there would make a parameter
 
 
-def trained_parameters(model: Any) -> list[Any]:
-    """Return the parameters of a model that have gradients, in the order of a Trainer."""
-    return [one for _, one in sorted(parameters_of(model).items()) if one.grad_req != "null"]
+def numbered_parameters(model: Any) -> dict[int, Any]:
+    """Return the parameters of a model by the numbers that a Trainer gives them."""
+    return {number: one for number, (_, one) in enumerate(sorted(parameters_of(model).items()))}
 
 
 def arrays_of(arrays: Any) -> Any:

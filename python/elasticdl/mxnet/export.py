@@ -26,7 +26,8 @@ def export(model: Any, path: str, inputs: int, source: Path) -> None:
     """
     names = ["data"] if inputs == 1 else [f"data{place}" for place in range(inputs)]
     try:
-        made = model(*map(mx.sym.var, names))
+        with mx.name.NameManager():  # names of nodes end in numbers, which begin at 0 here
+            made = model(*map(mx.sym.var, names))
         graph = mx.sym.Group(list(made)) if isinstance(made, list | tuple) else made
     except Exception as error:
         raise BadModel(

@@ -14,7 +14,7 @@ MXNet's arrays share the accumulator's memory, so gradients are added where they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -32,12 +32,15 @@ LARGEST_CHANGING = 64 << 10
 class Gradients:
     """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a value that changes is."""
 
-    def __init__(self, parameters: Sequence[Any], others: Sequence[Any], full: int, path: Any) -> None:
+    def __init__(self, numbered: Mapping[int, Any], full: int, path: Any) -> None:
         """Make the accumulator of a model.
 
-        `parameters`: that have gradients; `others`: that have none; `full`: examples of a full chunk; `path`: of the model file.
+        `numbered`: its parameters, by the optimizer's numbers; `full`: examples of a full chunk; `path`: of the model file.
         """
-        self._parameters, self._full, self._path = parameters, full, path
+        self._full, self._path = full, path
+        self._numbers = [number for number, one in numbered.items() if one.grad_req != "null"]
+        self._parameters = parameters = [numbered[number] for number in self._numbers]
+        others = [one for one in numbered.values() if one.grad_req == "null"]
         self._changing = [
             one for one in others if _bytes(one) <= LARGEST_CHANGING and np.dtype(one.dtype).kind == "f"
         ]
@@ -138,7 +141,8 @@ class Gradients:
         if is_mean and factor != 1:
             slopes = [slope * factor for slope in slopes]
         if places:
-            update(places, slopes, [self._parameters[place].data() for place in places])
+            values = [self._parameters[place].data() for place in places]
+            update([self._numbers[place] for place in places], slopes, values)
         start = 0
         for one, before in zip(self._changing, self._kept, strict=True):
             part = slice(start, start + before.size)
