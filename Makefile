@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster setup-browser setup-torch setup-jax demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser setup-torch setup-jax setup-mxnet demo demo-ps test test-api test-kubernetes test-mxnet cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -58,6 +58,14 @@ setup-torch: setup
 # What the tests of JAX models need, which are skipped without it (a failure with CI=true): JAX for CPUs, Flax and optax.
 setup-jax: setup
 	@.ci/jax
+
+# An environment of its own for MXNet models, .venv-mxnet: MXNet needs a NumPy below 2.
+setup-mxnet: setup
+	@.ci/mxnet
+
+# The tests of MXNet models, which are skipped in the other environment.
+test-mxnet: setup-mxnet
+	.venv-mxnet/bin/pytest tests/mxnet tests/frameworks/test_contract.py -k mxnet
 
 # Those against a real API server, without nodes: they need no root.
 test-api: setup
@@ -118,6 +126,6 @@ wheel: setup
 	$(BIN)/maturin build --release --locked --quiet --out dist
 
 clean:
-	rm -rf .venv .bench .demo .demo-ps .chaos build dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-mxnet .bench .demo .demo-ps .chaos build dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find python -name '_core*.so' -delete
 	find python/elasticdl/control/generated -name '*_pb2*' -delete

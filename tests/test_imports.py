@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-FRAMEWORKS = ("tensorflow", "keras", "torch", "jax", "sklearn", "pandas")
+FRAMEWORKS = ("tensorflow", "keras", "torch", "jax", "mxnet", "sklearn", "pandas")
 LIGHT = (*FRAMEWORKS, "grpc", "google.protobuf", "numpy", "rich", "pydantic", "yaml")
 """What the way to `--help` does not need either."""
 
@@ -19,7 +19,16 @@ def loaded(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["elasticdl", "elasticdl.cli", "elasticdl.master", "elasticdl.keras", "elasticdl.torch", "elasticdl.jax"]
+    "module",
+    [
+        "elasticdl",
+        "elasticdl.cli",
+        "elasticdl.master",
+        "elasticdl.jax",
+        "elasticdl.keras",
+        "elasticdl.mxnet",
+        "elasticdl.torch",
+    ],
 )
 def test_no_framework_is_imported(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(FRAMEWORKS)

@@ -27,13 +27,18 @@ from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
 from tests import jax as jax_tests
+from tests import mxnet as mxnet_tests
 from tests import torch as torch_tests
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("keras", "reference", "torch", "jax")
+NAMES = ("jax", "keras", "mxnet", "reference", "torch")
 """Those of this package; what is installed besides is not tested here."""
-NEEDS: dict[str, Callable[[], None]] = {"torch": torch_tests.need_torch, "jax": jax_tests.need_jax}
+NEEDS: dict[str, Callable[[], None]] = {
+    "jax": jax_tests.need_jax,
+    "mxnet": mxnet_tests.need_mxnet,
+    "torch": torch_tests.need_torch,
+}
 with_servers = pytest.mark.parametrize(
     "found", [name for name in NAMES if framework.find(name).has_ps], indirect=True
 )

@@ -56,6 +56,7 @@ def refusal(zoo: Path, source: str, **settings: object) -> str:
         ("from flax import nnx", "jax"),
         ("import optax", "jax"),
         ("from elasticdl.jax import Callback", "jax"),
+        ("from mxnet.gluon import nn", "mxnet"),
         ("import numpy", "keras"),  # as nothing says it
         ("import kerasish, elasticdl.references", "keras"),
         ("from helpers import base", "reference"),
@@ -73,7 +74,7 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
     unknown = refusal(zoo, "", framework="kers")
     assert (
         unknown
-        == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, reference, torch"
+        == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, mxnet, reference, torch"
     )
 
 

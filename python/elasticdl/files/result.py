@@ -6,12 +6,14 @@ from pathlib import Path
 
 _SAVED_MODEL = frozenset({"saved_model.pb", "fingerprint.pb", "variables", "assets"})
 _PARQUET = frozenset({"variables.parquet", "tables"})
+_GLUON = frozenset({"model-symbol.json", "model-0000.params"})
 
 
 def foreign(directory: Path) -> str | None:
     """Return something in a directory that is no part of an earlier result; None if nothing is. Raises OSError."""
     names = {path.name for path in directory.iterdir()}
-    for mark, parts in (("saved_model.pb", _SAVED_MODEL), ("variables.parquet", _PARQUET)):
+    marks = {"saved_model.pb": _SAVED_MODEL, "variables.parquet": _PARQUET, "model-symbol.json": _GLUON}
+    for mark, parts in marks.items():
         if mark in names:
             return min(names - parts, default=None)
     return min(names, default=None)

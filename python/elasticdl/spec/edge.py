@@ -45,7 +45,7 @@ DATA = ("training_data", "validation_data", "prediction_data")
 """Settings that name data."""
 WRITTEN = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
 """Settings that name what a job writes."""
-_SAVED_MODEL, _TABLES = "saved_model.pb", "variables.parquet"
+_MODELS, _TABLES = ("saved_model.pb", "model-symbol.json"), "variables.parquet"
 """What every SavedModel directory has, and every one of weights as Parquet files."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
 """Settings of which one says with which weights a job evaluates or predicts."""
@@ -248,9 +248,9 @@ def check_trained_model(path: str) -> None:
             "built; give the job's checkpoint with --checkpoint_dir_for_init, or what `elasticdl export CHECKPOINT` makes of it in another "
             "format"
         )
-    if file.is_dir() and not (file / _SAVED_MODEL).exists():
+    if file.is_dir() and not any((file / name).exists() for name in _MODELS):
         raise BadSetting(
-            f"--trained_model: {path!r} is a directory, and no SavedModel; name what `elasticdl train` wrote to --output, or a checkpoint "
+            f"--trained_model: {path!r} is a directory, and no SavedModel or Gluon model; name what `elasticdl train` wrote to --output, or a checkpoint "
             "with --checkpoint_dir_for_init"
         )
 
