@@ -15,9 +15,7 @@ def feed(records, mode, metadata):
     """Make ({"ids": …, "numbers": …}, labels) of rows of a CSV file written by `make_data.py`."""
     rows = np.asarray(records)
     place = {name: index for index, name in enumerate(metadata.column_names)}
-    ids = [
-        [zlib.crc32(f"{name}={value}".encode()) % IDS for value in rows[:, place[name]]] for name in NAMES
-    ]
+    ids = [[zlib.crc32(f"{name}={value}".encode()) % IDS for value in rows[:, place[name]]] for name in NAMES]
     numbers = rows[:, [place[name] for name in SCALES]].astype(np.float32)
     features = {
         "ids": torch.tensor(ids).T.contiguous(),

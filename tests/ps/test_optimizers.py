@@ -124,7 +124,9 @@ def test_each_rule_is_tried_here_and_in_rust_and_documented() -> None:
         re.findall(r"^    (\w+) \{", text("rust/core/src/ps/memory/optimizer.rs").split("impl Rule")[0], re.M)
     )
     of_torch = set(
-        re.findall(r"^    (\w+) \{", text("rust/core/src/ps/memory/torch.rs").split("impl TorchRule")[0], re.M)
+        re.findall(
+            r"^    (\w+) \{", text("rust/core/src/ps/memory/torch.rs").split("impl TorchRule")[0], re.M
+        )
     )
     tried = text("rust/core/src/ps/client/local.rs")
     assert variants == set(re.findall(r"\bRule::(\w+) \{", tried))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +55,12 @@ def loss(labels: Any, outputs: Any) -> Any:
 
 
 def symbols(model: Callable[[], Any], **others: Any) -> UserModel:
-    given = {"optimizer": lambda parameters: torch.optim.SGD(parameters, 0.1), "loss": loss, "feed": feed, **others}
+    given = {
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, 0.1),
+        "loss": loss,
+        "feed": feed,
+        **others,
+    }
     callbacks = given.pop("callbacks", None)
     return replace(made_of(model, **given), callbacks=callbacks)
 
@@ -230,7 +234,7 @@ OF = torch.optim.lr_scheduler
         ({"model": lambda: Net(layer(initializer=nn.init.trunc_normal_, embedding_dim=2))}, None),
         ({"model": lambda: Net(layer(initializer=partial(nn.init.trunc_normal_, std=0.1)))}, "within two deviations of its mean"),
         ({"model": lambda: Net(layer()).double()}, "is of type float64; parameter servers hold float32 only"),
-        ({"model": lambda: Net(layer(), lambda layer, ids, _: layer(ids).sum(1) + layer.weight.sum())}, "the loss depends on the weight of the"),
+        ({"model": lambda: Net(layer(), lambda one, ids, _: one(ids).sum(1) + one.weight.sum())}, "the loss depends on the weight of the"),
         ({"model": lambda: Net(layer(), lambda layer, ids, _: layer(ids + 1).sum(1))}, "is called with the id [148], which that feature"),
         ({"model": lambda: counting(torch.float64)}, "the buffer 'seen', which is of type float64; parameter servers hold float32"),
         ({"model": lambda: counting(torch.int64)}, None),
@@ -257,7 +261,9 @@ def test_what_servers_can_not_do_is_refused(others: dict[str, Any], said: str | 
 
 def test_a_model_file_for_torch_with_servers_is_refused_for_what_it_writes() -> None:
     made = lambda: Net(layer(num_embeddings=None))  # noqa: E731
-    with pytest.raises(BadModel, match="the embedding layer has ids of any range, so no matrix of a PyTorch model"):
+    with pytest.raises(
+        BadModel, match="the embedding layer has ids of any range, so no matrix of a PyTorch model"
+    ):
         adapter_of(made, {"output": "m.pt"})
     adapter_of(made, {"output": "m", "output_format": "parquet"})
 
@@ -361,7 +367,9 @@ def test_the_result_is_plain_pytorch(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_predicts_what_the_result_predicts(tmp_path: Path) -> None:
-    user = symbols(lambda: Net(layer()), eval_metrics_fn=lambda: {"error": lambda labels, outputs: labels - outputs})
+    user = symbols(
+        lambda: Net(layer()), eval_metrics_fn=lambda: {"error": lambda labels, outputs: labels - outputs}
+    )
     adapter = ps_adapter_of(user, RECORDS)
     values = dict(enumerate(value + 1 for value in adapter.first_values()))
     saved = SavedRows.__new__(SavedRows)
@@ -383,5 +391,7 @@ def test_a_checkpoint_predicts_what_the_result_predicts(tmp_path: Path) -> None:
     assert evaluated[0] == evaluated[1]
     other = replace(adapter.catalog, tables=[replace(adapter.catalog.tables[0], width=3)])
     saved.catalog = other
-    with pytest.raises(BadModel, match="a row of the table layer has 3 weights in the checkpoint, and 2 in the model"):
+    with pytest.raises(
+        BadModel, match="a row of the table layer has 3 weights in the checkpoint, and 2 in the model"
+    ):
         framework.find("torch").trained(user, job(), None, saved).prepare(RECORDS)

@@ -91,7 +91,7 @@ def test_steps_are_those_of_the_plain_loop(optimizer: Callable[[Any], Any]) -> N
             loss = user.loss(labels, plain(**features))
             loss.backward()
             step.step()
-            assert worker.train(chunk) == pytest.approx(float(loss), rel=1e-4)
+            assert worker.train(chunk) == pytest.approx(loss.item(), rel=1e-4)
         np.testing.assert_allclose(table_of(worker), theirs["table.weight"], rtol=2e-4, atol=2e-5)
         ours = dict(
             zip(

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "DataLoader", "Embedding", "Job", "elastic", "init"]
 
-_PLACES = {"DataLoader": "loader", "Embedding": "embedding", "Job": "loop", "elastic": "adoption", "init": "loop"}
+_PLACES = {
+    "DataLoader": "loader",
+    "Embedding": "embedding",
+    "Job": "loop",
+    "elastic": "adoption",
+    "init": "loop",
+}
 
 
 def __getattr__(name: str) -> Any:

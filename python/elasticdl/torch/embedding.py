@@ -42,7 +42,7 @@ def on_servers() -> Iterator[None]:
             Embedding._looked_up = torch.compiler.disable(Embedding._looked_up)  # type: ignore[method-assign]
 
 
-class Embedding(nn.Module):
+class Embedding(nn.Module):  # type: ignore[misc]  # PyTorch is not there where types are checked
     """An embedding of ids of any range, whose rows may be combined over the last dimension of the ids.
 
     Ids are integers of any type and shape; negative ones, and the upper half of uint64, are ids like any other. Rows live on parameter
@@ -145,9 +145,7 @@ class Embedding(nn.Module):
             "computes that; do not call the model elsewhere"
         )
 
-    def _combined(
-        self, rows: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None
-    ) -> torch.Tensor:
+    def _combined(self, rows: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
         factors = self._kept(ids, rows) if weights is None else weights.to(rows.dtype).unsqueeze(-1)
         if weights is not None and self.padding_idx is not None:
             factors = factors * self._kept(ids, rows)
@@ -164,7 +162,9 @@ class Embedding(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the arguments, for people."""
-        return f"{self.embedding_dim}, {self.num_embeddings}, feature={self._named()}, combiner={self.combiner}"
+        return (
+            f"{self.embedding_dim}, {self.num_embeddings}, feature={self._named()}, combiner={self.combiner}"
+        )
 
     def _named(self) -> str:
         return " and ".join(map(repr, self.feature))

@@ -70,7 +70,9 @@ def places_of(
 class Given:
     """Implements `elasticdl.torch.embedding.Lookup` for one table and one batch."""
 
-    def __init__(self, layer: Embedding, table: int, looked: Looked, there: Batch, rows: torch.Tensor) -> None:
+    def __init__(
+        self, layer: Embedding, table: int, looked: Looked, there: Batch, rows: torch.Tensor
+    ) -> None:
         """`rows`: of the distinct ids, shape [n, embedding_dim]; `there`: the batch with which the model is called, on their device."""
         self._layer, self._table, self._looked = layer, table, looked
         places = moved(looked.places[table], rows.device)
@@ -94,9 +96,10 @@ class Given:
         at = torch.searchsorted(ordered, ids.contiguous()).clamp(max=max(len(ordered) - 1, 0))
         missing = ~is_padding & (ordered[at] != ids if len(ordered) else torch.ones_like(is_padding))
         if missing.any():
+            features = " and ".join(map(repr, self._layer.feature))
             raise BadModel(
-                f"{self._looked.path}: the Embedding of {' and '.join(map(repr, self._layer.feature))} is called with the id {int(ids[missing][0])}, which "
-                "that feature of the batch does not have, so its row was not fetched; name all features that it is called with (feature=)"
+                f"{self._looked.path}: the Embedding of {features} is called with the id {int(ids[missing][0])}, which that feature of the "
+                "batch does not have, so its row was not fetched; name all features that it is called with (feature=)"
             )
         if not len(ordered):
             return torch.zeros_like(ids)

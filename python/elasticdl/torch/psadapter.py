@@ -94,18 +94,18 @@ class TorchPsAdapter:
         for name, layer in self._tables.items():
             if layer.weight._version:
                 raise BadModel(
-                    f"{self._user.path}: the weight of the embedding {name} is written to, and its rows are on parameter servers; say how "
-                    "they begin (initializer=)"
+                    f"{self._user.path}: the weight of the embedding {name} is written to, and its rows are on parameter servers; say "
+                    "how they begin (initializer=)"
                 )
             is_matrix = self._spec.output and self._spec.output_format != PARQUET
             if is_matrix and layer.num_embeddings is None:
                 raise BadModel(
-                    f"{self._user.path}: the embedding {name} has ids of any range, so no matrix of a PyTorch model can hold its rows; write "
-                    "--output_format=parquet, leave out --output, or give it num_embeddings"
+                    f"{self._user.path}: the embedding {name} has ids of any range, so no matrix of a PyTorch model can hold its rows; "
+                    "write --output_format=parquet, leave out --output, or give it num_embeddings"
                 )
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return the parameters that are trained, by name, without the tables. Raises BadModel for a table that is not, and for other types."""
+        """Return the trained parameters by name, without the tables. Raises BadModel for a table that is not trained, and for types."""
         for name, layer in self._tables.items():
             if not layer.weight.requires_grad or id(layer.weight) not in self._described.decays:
                 raise BadModel(
@@ -187,6 +187,7 @@ class TorchPsAdapter:
             return found, np.frombuffer(found.inverse(), np.uint32)
 
         batches, places = places_of(self._tables, batch, self._user.path, find)
+
         def distinct(table: int) -> Ids:
             return np.frombuffer(batches[table].ids(), np.int64)
 

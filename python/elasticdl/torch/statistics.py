@@ -98,4 +98,4 @@ class Statistics:
 
 
 def _size(buffer: torch.Tensor) -> int:
-    return buffer.numel() * buffer.element_size()
+    return int(buffer.numel() * buffer.element_size())
