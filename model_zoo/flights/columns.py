@@ -5,11 +5,8 @@ Names are hashed, so there is no vocabulary to build, and a name that training n
 
 import tensorflow as tf
 
-IDS = 1 << 17
-NAMES = ("carrier", "tailnum", "flight", "origin", "dest", "hour", "month")
-FIELDS = len(NAMES)
-"""Ids of an example: carrier, aircraft, flight, origin, destination, hour of the day and month."""
-SCALES = {"distance": 1000.0, "temp": 50.0, "wind_speed": 10.0, "precip": 0.1, "visib": 10.0}
+from flights.fields import FIELDS as FIELDS
+from flights.fields import IDS, NAMES, SCALES
 
 
 def feed(dataset, mode, metadata):

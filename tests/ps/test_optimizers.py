@@ -123,12 +123,20 @@ def test_each_rule_is_tried_here_and_in_rust_and_documented() -> None:
     variants = set(
         re.findall(r"^    (\w+) \{", text("rust/core/src/ps/memory/optimizer.rs").split("impl Rule")[0], re.M)
     )
-    assert variants == set(re.findall(r"\bRule::(\w+) \{", text("rust/core/src/ps/client/local.rs")))
+    of_torch = set(
+        re.findall(
+            r"^    (\w+) \{", text("rust/core/src/ps/memory/torch.rs").split("impl TorchRule")[0], re.M
+        )
+    )
+    tried = text("rust/core/src/ps/client/local.rs")
+    assert variants == set(re.findall(r"\bRule::(\w+) \{", tried))
+    assert of_torch == set(re.findall(r"\bTorchRule::(\w+) \{", tried))
     assert set(_RULES) == {type(optimizer).__name__ for optimizer in OPTIMIZERS.values()}
     names = {name for name, _ in _RULES.values()}
     assert names == {variant.lower() for variant in variants}
     table = text("docs/reference/checkpoint-format.md").split("| `rule.name` |")[1]
-    assert names == set(re.findall(r"^\| `(\w+)` \| \d", table, re.M))
+    documented = set(re.findall(r"^\| `(\w+)` \| \d", table, re.M))
+    assert documented == names | {f"torch_{variant.lower()}" for variant in of_torch}
     page = text("docs/concepts/parameter-servers.md").lower()
     assert [name for name in _RULES if name.lower() not in page] == []
 

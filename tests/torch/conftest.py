@@ -1,3 +1,3 @@
 """Jobs, as the tests of jobs start them."""
 
-from tests.job.conftest import iris, start  # noqa: F401  # fixtures
+from tests.job.conftest import ids, iris, plain, start  # noqa: F401  # fixtures

@@ -7,7 +7,8 @@ which have to be sums. So the states of tasks are added. Nothing that is trained
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from elasticdl.worker.modelfile import describe
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 Arrays = list[npt.NDArray[Any]]
+Rows = Sequence[npt.NDArray[np.float32]]
 _MEAN = (StateArray("sum_and_weight", (2,), "float64"),)
 
 
@@ -108,12 +110,56 @@ class _Object:
         return {self.user.name: _number(found)}
 
 
+class Weights(Protocol):
+    """Where the weights are with which a model is called."""
+
+    def converted(self, batch: Batch) -> Any:
+        """Return what the loop is given for a batch, with `examples`. Raises BadData."""
+
+    def any_rows(self, converted: Any) -> Rows:
+        """Return rows for a trial."""
+
+    def batch_of(self, converted: Any) -> Batch:
+        """Return the batch."""
+
+    def looking_up(self, converted: Any, there: Batch, rows: Rows) -> AbstractContextManager[None]:
+        """Let the model's layers find their rows; `there`: the batch on the device on which the model is called with it."""
+
+
+class OwnWeights:
+    """The weights of a model that has all of them, for `Weights`."""
+
+    def converted(self, batch: Batch) -> Batch:
+        """Return the batch."""
+        return batch
+
+    def any_rows(self, converted: Batch) -> Rows:
+        """Return none."""
+        return ()
+
+    def batch_of(self, converted: Batch) -> Batch:
+        """Return the batch."""
+        return converted
+
+    def looking_up(self, converted: Batch, there: Batch, rows: Rows) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
+
+
 class TorchEvaluator:
     """Implements `elasticdl.worker.contract.evaluation.Evaluator`."""
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, model: torch.nn.Module) -> None:
-        """`metadata`: what the reader knows of the evaluation data's records."""
+    def __init__(
+        self,
+        user: UserModel,
+        spec: JobSpec,
+        metadata: Any,
+        model: torch.nn.Module,
+        weights: Weights | None = None,
+    ) -> None:
+        """`metadata`: what the reader knows of the evaluation data's records; `weights`: None if the model has all of them."""
         self._user, self._spec, self._model = user, spec, model
+        self._weights = weights or OwnWeights()
         self._feed = building.Feed(user, Mode.EVALUATION, metadata)
         self._task, self._chunk = 0, 0
         self._device = own_device()
@@ -142,14 +188,15 @@ class TorchEvaluator:
             )
         try:
             self.begin_task(0)
-            self.evaluate(batch)
+            self.evaluate(batch, self._weights.any_rows(batch))
             self.metric_values(self.task_state())
         except BadInput:
             raise
         except Exception as error:
+            given = self._weights.batch_of(batch)
             raise BadModel(
                 f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)} and labels {building.shown(batch.labels)}"
+                f"feed gave {building.shown(given.features)} and labels {building.shown(given.labels)}"
             ) from error
         self.begin_task(0)
 
@@ -157,9 +204,10 @@ class TorchEvaluator:
         """Return the metrics: the loss, then the user's."""
         return self._catalog
 
-    def convert(self, records: Records) -> Batch:
+    def convert(self, records: Records) -> Any:
         """Run the user's `feed` over one chunk. Raises BadData."""
-        return self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
+        batch = self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
+        return self._weights.converted(batch)
 
     def begin_task(self, task: int) -> None:
         """Begin the state of a task."""
@@ -167,20 +215,22 @@ class TorchEvaluator:
         for one in self._metrics:
             one.begin()
 
-    def evaluate(self, batch: Batch, rows: Sequence[npt.NDArray[np.float32]] = ()) -> int:
+    def evaluate(self, batch: Any, rows: Rows = ()) -> int:
         """Add a chunk to the state of the task; return its examples."""
         chunk, self._chunk = self._chunk, self._chunk + 1
         if batch.examples:
+            converted, batch = batch, self._weights.batch_of(batch)
             seed_chunk(self._spec.seed, self._task, chunk)
             self._model.eval()
             with torch.no_grad():
                 there = batch.changed(lambda tensors: moved(tensors, self._device))
-                outputs = building.call(self._model, there.features)
+                with self._weights.looking_up(converted, there, rows):
+                    outputs = building.call(self._model, there.features)
                 loss = float(building.loss_of(self._user, there, outputs))
                 outputs = on_cpu(outputs)  # where metrics and their states are
                 for one in self._metrics:
                     one.update(batch, outputs, loss)
-        return batch.examples
+        return int(batch.examples)
 
     def task_state(self) -> Arrays:
         """Return a copy of the state of the task's chunks so far."""

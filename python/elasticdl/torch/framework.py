@@ -20,7 +20,6 @@ from elasticdl.worker.modelfile import load
 from elasticdl.worker.raised import own_frames
 
 _MISSING = "--framework: PyTorch is not installed where workers run; pip install 'elasticdl[torch]' does"
-_NO_SERVERS = "PyTorch models are trained without parameter servers; leave --num_ps_pods out"
 
 
 class TorchFramework:
@@ -38,7 +37,7 @@ class TorchFramework:
         Symbol("prediction_outputs_processor", required=False),
     )
     formats = (OutputFormat("state_dict", ".pt"), OutputFormat("exported", ".pt2"))
-    has_ps = False
+    has_ps = True
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
         """Find nothing wrong."""
@@ -85,8 +84,10 @@ class TorchFramework:
         return TorchAdapter(user, spec, metadata)
 
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
-        """Raise BadSetting."""
-        raise BadSetting(_NO_SERVERS)
+        """Return the adapter of a worker with parameter servers."""
+        from elasticdl.torch.psadapter import TorchPsAdapter
+
+        return TorchPsAdapter(user, spec, metadata)
 
     def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
         """Return the model of a state_dict file or a checkpoint."""
@@ -101,8 +102,10 @@ class TorchFramework:
         export_state(user, spec, state, path, kind)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
-        """Raise BadSetting."""
-        raise BadSetting(_NO_SERVERS)
+        """Return the model of a checkpoint's catalog; its tables are on servers whatever their size. Raises BadModel."""
+        from elasticdl.torch.restored import RestoredModel as Restored
+
+        return Restored(user, catalog)
 
 
 FRAMEWORK = TorchFramework()

@@ -1,4 +1,4 @@
-"""A trained PyTorch model: its weights are those of a file that a job wrote, or of a group's checkpoint."""
+"""A trained PyTorch model: its weights are those of a file that a job wrote, or of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 import torch
 
 from elasticdl.checkpoint.savedrows import SavedRows
-from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.errors import BadInput, BadModel, TransferFailed
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
-from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved, on_cpu, own_device
-from elasticdl.torch.evaluation import TorchEvaluator
+from elasticdl.torch.embedding import on_servers
+from elasticdl.torch.evaluation import OwnWeights, TorchEvaluator, Weights
 from elasticdl.torch.export import export
 from elasticdl.torch.exported import Described, fit, read_exported
 from elasticdl.torch.runtime import seed_chunk
+from elasticdl.torch.savedweights import SavedWeights
 from elasticdl.torch.state import tensors_of, trees_of
 from elasticdl.torch.trees import fitting
 from elasticdl.worker.contract.records import Records
-from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
+from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions
+from elasticdl.worker.contract.trained import Weights as WeightsOfModel
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -32,20 +34,23 @@ _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 class TorchTrained:
     """Implements `elasticdl.worker.contract.trained.TrainedModel`."""
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> None:
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: WeightsOfModel) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec, self._from = user, spec, weights
         self._feed = building.Feed(user, Mode.PREDICTION, metadata)
+        self._weights: Weights = OwnWeights()
 
     def prepare(self, sample: Records) -> None:
         """Build the model, and take its weights. Raises BadModel or BadData."""
         self._device, batch = own_device(), self._feed(sample)
-        self._model = building.make_model(self._user, self._spec.seed, batch).to(self._device)
         if isinstance(self._from, SavedRows):
-            raise BadModel(
-                f"--checkpoint_dir_for_init: {self._from.folder} is of a job with parameter servers, and models of PyTorch have none; "
-                f"{_REMEDY}"
-            )
+            with on_servers():
+                self._model = building.make_model(self._user, self._from.catalog.seed, batch)
+            self._weights = SavedWeights(self._user, self._model, self._from)
+            self._model.to(self._device)
+            self._outputs_of_sample(self._weights.converted(batch))
+            return
+        self._model = building.make_model(self._user, self._spec.seed, batch).to(self._device)
         if isinstance(self._from, GroupState):
             _take(self._model, self._user, self._from)
             self._outputs_of_sample(batch)
@@ -72,24 +77,26 @@ class TorchTrained:
                 f"{other} gives {_listed(exported.outputs)}, and the model gives {building.shown(outputs)}; {_REMEDY}"
             )
 
-    def _outputs_of_sample(self, batch: Batch) -> Any:
+    def _outputs_of_sample(self, batch: Any) -> Any:
         try:
             return self._outputs(batch, 0, 0) if batch.examples else None
+        except BadInput:
+            raise
         except Exception as error:
             raise BadModel(
                 f"{self._user.path}: the model failed on the first records: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)}"
+                f"feed gave {building.shown(self._weights.batch_of(batch).features)}"
             ) from error
 
     def evaluator(self, metadata: Any) -> TorchEvaluator:
         """Return what evaluates this model."""
-        return TorchEvaluator(self._user, self._spec, metadata, self._model)
+        return TorchEvaluator(self._user, self._spec, metadata, self._model, self._weights)
 
-    def convert(self, records: Records) -> Batch:
+    def convert(self, records: Records) -> Any:
         """Run the user's `feed` over one chunk. Raises BadData."""
-        return self._feed(records)
+        return self._weights.converted(self._feed(records))
 
-    def predict(self, batch: Batch, task: int, chunk: int) -> Predictions:
+    def predict(self, batch: Any, task: int, chunk: int) -> Predictions:
         """Return what the model gives."""
         if not batch.examples:
             return {}
@@ -100,11 +107,12 @@ class TorchTrained:
         except (TypeError, ValueError, RuntimeError) as error:
             raise BadModel(f"{self._user.path}: the model gives {building.shown(outputs)}: {error}") from None
 
-    def _outputs(self, batch: Batch, task: int, chunk: int) -> Any:
+    def _outputs(self, batch: Any, task: int, chunk: int) -> Any:
         seed_chunk(self._spec.seed, task, chunk)
         self._model.eval()
-        with torch.no_grad():
-            return on_cpu(building.call(self._model, moved(batch.features, self._device)))
+        there = self._weights.batch_of(batch).changed(lambda tensors: moved(tensors, self._device))
+        with torch.no_grad(), self._weights.looking_up(batch, there, ()):
+            return on_cpu(building.call(self._model, there.features))
 
 
 def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:

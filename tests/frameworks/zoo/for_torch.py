@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from elasticdl.torch import Callback
+from elasticdl.torch import Callback, Embedding
 
 WRITTEN = []
 
@@ -16,6 +16,20 @@ def custom_model():
     )
 
 
+class Lookups(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embeddings = Embedding(4, 30, feature="ids")
+        self.dense = torch.nn.Linear(8, 3)
+
+    def forward(self, ids):
+        return self.dense(self.embeddings(ids).flatten(1))
+
+
+def lookups():
+    return Lookups()
+
+
 def loss(labels, outputs):
     return torch.nn.functional.cross_entropy(outputs, labels)
 
@@ -27,6 +41,11 @@ def optimizer(parameters):
 def feed(records, mode, metadata):
     rows = np.asarray(records, np.float32)
     return torch.from_numpy(rows[:, :4]), torch.from_numpy(rows[:, 4].astype(np.int64))
+
+
+def feed_ids(records, mode, metadata):
+    rows = np.asarray(records, np.float32).astype(np.int64)
+    return {"ids": torch.from_numpy(rows[:, :2])}, torch.from_numpy(rows[:, 4])
 
 
 class Written(Callback):

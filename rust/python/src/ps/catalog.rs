@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
+use elasticdl_core::ps::memory::torch::TorchRule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Policy, Table, Variable};
 use elasticdl_core::ps::server::snapshot::{self, Section};
 use pyo3::exceptions::PyValueError;
@@ -79,6 +80,26 @@ fn rule(name: &str, numbers: &BTreeMap<String, f64>) -> PyResult<Rule> {
             l2_shrinkage: number("l2_shrinkage")?,
             beta: number("beta")?,
         },
+        "torch_sgd" => Rule::Torch(TorchRule::Sgd {
+            momentum: number("momentum")?,
+            nesterov: flag("nesterov")?,
+        }),
+        "torch_adagrad" => Rule::Torch(TorchRule::Adagrad {
+            initial_accumulator: number("initial_accumulator")?,
+            epsilon: number("epsilon")?,
+        }),
+        "torch_adam" => Rule::Torch(TorchRule::Adam {
+            beta_1: wide("beta_1")?,
+            beta_2: wide("beta_2")?,
+            epsilon: number("epsilon")?,
+            amsgrad: flag("amsgrad")?,
+        }),
+        "torch_rmsprop" => Rule::Torch(TorchRule::Rmsprop {
+            rho: wide("rho")?,
+            momentum: number("momentum")?,
+            epsilon: number("epsilon")?,
+            centered: flag("centered")?,
+        }),
         _ => {
             return Err(PyValueError::new_err(format!(
                 "no optimizer is called {name:?}"

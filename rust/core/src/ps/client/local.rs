@@ -59,6 +59,7 @@ impl LocalVariables {
 mod tests {
     use super::*;
     use crate::ps::memory::optimizer::Rule;
+    use crate::ps::memory::torch::TorchRule;
     use crate::ps::protocol::catalog::Variable;
     use crate::ps::protocol::part::{Dense, Part};
     use crate::ps::protocol::stamps::Stamp;
@@ -103,6 +104,26 @@ mod tests {
                 l2_shrinkage: 0.03,
                 beta: 0.1,
             },
+            Rule::Torch(TorchRule::Sgd {
+                momentum: 0.9,
+                nesterov: true,
+            }),
+            Rule::Torch(TorchRule::Adagrad {
+                initial_accumulator: 0.1,
+                epsilon: 1e-10,
+            }),
+            Rule::Torch(TorchRule::Adam {
+                beta_1: 0.9,
+                beta_2: 0.999,
+                epsilon: 1e-8,
+                amsgrad: true,
+            }),
+            Rule::Torch(TorchRule::Rmsprop {
+                rho: 0.99,
+                momentum: 0.5,
+                epsilon: 1e-8,
+                centered: true,
+            }),
         ]
     }
 

@@ -7,3 +7,4 @@ pub mod optimizer;
 pub(crate) mod prefetch;
 pub(crate) mod rows;
 pub(crate) mod table;
+pub mod torch;

@@ -2,6 +2,7 @@
 //!
 //! A row's state lies behind its weights, one array after the other in the order in which Keras makes its slot variables. On rows of a
 //! table they are lazy: what is not touched does not decay, and moments stay as they were. Source: `keras/src/optimizers/`.
+use crate::ps::memory::torch::TorchRule;
 
 /// How a gradient changes weights. Where Keras subtracts a number from 1 before it rounds, the number is kept in f64: rounded before, the
 /// difference would be off. Look at each class: some of Keras' round first.
@@ -40,6 +41,8 @@ pub enum Rule {
         l2_shrinkage: f32,
         beta: f32,
     },
+    /// One whose formula is not that of Keras.
+    Torch(TorchRule),
 }
 
 impl Rule {
@@ -53,6 +56,7 @@ impl Rule {
                 momentum, centered, ..
             } => 1 + usize::from(momentum > 0.0) + usize::from(centered),
             Rule::Adadelta { .. } | Rule::Ftrl { .. } => 2,
+            Rule::Torch(rule) => rule.state(),
         }
     }
 
@@ -71,9 +75,19 @@ impl Rule {
                 let half = state.len() / 2;
                 state[..half].fill(initial_accumulator);
             }
+            Rule::Torch(rule) => state.fill(rule.initial()),
             _ => {}
         }
     }
+}
+
+/// What Adam's moments are corrected by, because they began at zero; of other rules only the rate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Correction {
+    /// The learning rate, corrected for the first moment, and by Keras for the second.
+    pub(crate) rate: f32,
+    /// What PyTorch divides the second moment's root by.
+    pub(crate) root: f32,
 }
 
 /// An optimizer at one step of its schedule.
@@ -83,8 +97,7 @@ pub struct Update {
     rate: f32,
     /// What the weights lose first, as a share.
     decay: f32,
-    /// Adam's rate, corrected for moments that began at zero.
-    corrected: f32,
+    correction: Correction,
 }
 
 impl Update {
@@ -92,19 +105,21 @@ impl Update {
     ///
     /// Args: `rate` is the learning rate, `decay` the weight decay or 0, `step` counts the steps before this one.
     pub fn new(rule: Rule, rate: f32, decay: f32, step: u64) -> Update {
-        let corrected = match rule {
+        let correction = match rule {
             Rule::Adam { beta_1, beta_2, .. } => {
                 let time = step.saturating_add(1) as f32;
                 let (first, second) = ((beta_1 as f32).powf(time), (beta_2 as f32).powf(time));
-                rate * (1.0 - second).sqrt() / (1.0 - first)
+                let rate = rate * (1.0 - second).sqrt() / (1.0 - first);
+                Correction { rate, root: 1.0 }
             }
-            _ => rate,
+            Rule::Torch(rule) => rule.correction(rate, step),
+            _ => Correction { rate, root: 1.0 },
         };
         Update {
             rule,
             rate,
             decay: decay * rate,
-            corrected,
+            correction,
         }
     }
 
@@ -156,7 +171,7 @@ impl Update {
                     } else {
                         second[at]
                     };
-                    weights[at] -= first[at] * self.corrected / (square.sqrt() + epsilon);
+                    weights[at] -= first[at] * self.correction.rate / (square.sqrt() + epsilon);
                 }
             }
             Rule::Rmsprop {
@@ -219,6 +234,7 @@ impl Update {
                     sum[at] = grown;
                 }
             }
+            Rule::Torch(rule) => rule.apply(self.correction, weights, state, gradient),
         }
     }
 }
