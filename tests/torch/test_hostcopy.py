@@ -78,6 +78,36 @@ def test_what_is_taken_is_looked_at(values: list[float], *, finite: bool, alone:
     np.testing.assert_array_equal(np.array(found.accumulator()), before)
 
 
+def test_the_only_chunk_of_a_step_is_committed_as_the_backward_pass_left_it() -> None:
+    """What needs it in the accumulator finds it there: a program that writes to its gradients, a second chunk."""
+    made = torch.nn.Linear(2, 1)
+    found = taken(made, apart=False)
+
+    def give(weight: float | None, bias: float | None) -> list[torch.Tensor | None]:
+        found.begin()
+        for one, value in ((made.weight, weight), (made.bias, bias)):
+            one.grad = None if value is None else torch.full_like(one, value)
+        given = [made.weight.grad, made.bias.grad]
+        found.end(FULL)
+        return given
+
+    given = give(2.0, None)
+    assert found.take(alone=True)
+    found.give(FULL)
+    assert made.weight.grad is given[0]
+    assert made.bias.grad is None
+    found.zero()
+    given = give(4.0, None)
+    found.gather()
+    torch._foreach_zero_(given[:1])
+    give(None, None)
+    give(2.0, 8.0)
+    assert found.take(alone=True)
+    found.give(2 * FULL)
+    np.testing.assert_array_equal(made.weight.grad, [[3.0, 3.0]])
+    np.testing.assert_array_equal(made.bias.grad, [4.0])
+
+
 def test_a_backward_pass_between_chunks_is_not_in_it() -> None:
     made = model()
     found = taken(made, apart=True)

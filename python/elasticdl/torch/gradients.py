@@ -8,12 +8,15 @@ rounding left, so that before + change has all bits of the value after a single 
 parameter the weight of the chunks in which it had a gradient, as it has none at the commit if that is 0: no decay, no momentum.
 
 It lies on the model's device. It goes to the host only where there is a group whose ring needs it: a worker that is alone commits it where
-it lies.
+it lies. The gradients of a step's first chunk are not even copied into it, until something needs them there: a second chunk, the ring, or a
+program that runs on with them. A worker that is alone commits those of a single chunk as the backward pass left them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,21 @@ LARGEST_BUFFER = 64 << 10
 """Bytes of a buffer that may change while the model trains; larger ones are constants."""
 _WHOLE = 1e-3
 """How far from a whole number the mean change of one may be: sums of weights have rounding errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first chunk of a step, outside the accumulator.
+
+    Attributes:
+        places: of the parameters that have a gradient.
+        slopes: their gradients, as the backward pass left them.
+        weight: of the chunk.
+    """
+
+    places: list[int]
+    slopes: list[torch.Tensor]
+    weight: float
 
 
 class Gradients:
@@ -66,11 +84,15 @@ class Gradients:
         device = next((one.device for one in (*parameters, *changing.values())), torch.device("cpu"))
         self._copy = HostCopy(self.size, self._kind, device, apart=apart)
         self._views = self._copy.flat.split(self._pieces)
+        self._changes = self._copy.flat[sum(sizes) :]
+        """What is not of a parameter; the parameters' pieces have anything before they are written."""
+        self._first: _First | None = None
+        self._chunks = 0
         self._weights: npt.NDArray[Any] = np.zeros(len(parameters), self.dtype)
         """Of the chunks in which each parameter had a gradient: known here, without the device."""
-        self._sum = self._copy.flat
+        self._sum: torch.Tensor | None = self._copy.flat
         self._sum_weights = self._weights
-        """Of the step: see `take`."""
+        """Of the step: see `take`. Without a sum it is the first chunk."""
 
     @property
     def result(self) -> npt.NDArray[Any]:
@@ -79,13 +101,15 @@ class Gradients:
 
     def zero(self) -> None:
         """Empty the accumulator."""
-        self._copy.flat.zero_()
+        self._first, self._chunks = None, 0
+        self._changes.zero_()
         self._weights[:] = 0
 
     # ------------------------------------------------------------------ a chunk
 
     def begin(self) -> None:
         """Begin a chunk: the parameters have no gradients, and buffers their committed values."""
+        self.gather()
         self._versions = {name: one._version for name, one in self._constants.items()}
         self._floats.keep()
         self._whole.keep()
@@ -110,13 +134,15 @@ class Gradients:
                     f"{self._path}: the gradient of a parameter {tuple(slope.shape)} is sparse; leave sparse=True out"
                 )
             places.append(place)
-            slopes.append(slope.reshape(-1).to(self._kind))
+            slopes.append(slope)
             parameter.grad = None
-        if places:
-            if weight != 1:  # rounded before they are added: by `alpha=` they would not be
-                slopes = list(torch._foreach_mul(slopes, weight))
-            torch._foreach_add_([self._views[place] for place in places], slopes)
-            self._weights[places] += weight
+        if not self._chunks:
+            self._first = _First(places, slopes, weight)
+        elif places:
+            self._clear(places)
+            torch._foreach_add_([self._views[place] for place in places], self._flattened(slopes, weight))
+        self._weights[places] += weight
+        self._chunks += 1
         rounded, rest, whole = self._views[-4:-1]
         if self._floats.size:
             change = self._floats.change()
@@ -134,41 +160,82 @@ class Gradients:
                     f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: {self._remedy}"
                 )
 
+    def gather(self) -> None:
+        """Copy the first chunk's gradients into the accumulator: their memory may change from now on."""
+        if self._first is None:
+            return
+        first, self._first = self._first, None
+        for place, slope in zip(first.places, self._flattened(first.slopes, first.weight), strict=True):
+            self._views[place].copy_(slope)
+
+    def _clear(self, places: Iterable[int]) -> None:
+        """Write zeros where parameters have had no gradient so far."""
+        for place in places:
+            if not self._weights[place]:
+                self._views[place].zero_()
+
+    def _flattened(self, slopes: list[torch.Tensor], weight: float) -> list[torch.Tensor]:
+        """Return gradients as the accumulator has them."""
+        flat = [one.reshape(-1).to(self._kind) for one in slopes]
+        # rounded before they are added: by `alpha=` they would not be
+        return list(torch._foreach_mul(flat, weight)) if weight != 1 and flat else flat
+
     # ------------------------------------------------------------------ a step
 
     def accumulator(self) -> memoryview:
         """Return its elements, in the memory of the host."""
+        self._complete()
         host = self._copy.fetch()
         host[self.size - len(self._weights) :] = self._weights
         return host.data
 
     def take(self, *, alone: bool) -> bool:
         """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
+        first = self._first
+        if alone and first is not None and first.weight == 1:
+            self._sum, self._sum_weights = None, self._weights
+            return _all_finite([*first.slopes, self._changes])
+        if alone:
+            self._complete()
         self._sum = self._copy.flat if alone else self._copy.bring()
         self._sum_weights = self._weights if alone else self.result[self.size - len(self._weights) :]
-        # a sum of finite numbers is finite nearly always: the exact look is for the rest
-        return bool(torch.isfinite(self._sum.sum())) or bool(torch.isfinite(self._sum).all())
+        return _all_finite([self._sum])
+
+    def _complete(self) -> None:
+        """Let the accumulator have all that belongs to it."""
+        self.gather()
+        self._clear(range(len(self._parameters)))
 
     def give(self, examples: float) -> None:
         """Give the parameters the gradients of the sum that was taken / `examples`, and buffers their values after it. Raises BadModel."""
         factor = self._full / examples
-        views = self._sum.split(self._pieces)
-        rounded, rest, whole = views[-4:-1]
+        changes = self._changes if self._sum is None else self._sum[-len(self._changes) :]
+        rounded, rest, whole, _ = changes.split(self._pieces[-4:])
         if self._whole.size:
             whole = whole.to(torch.float64) * factor
             self._check_whole(whole)
-        places = [place for place, weight in enumerate(self._sum_weights) if weight]
-        slopes = [views[place].view(self._parameters[place].shape) for place in places]
-        if factor != 1 and slopes:
-            slopes = list(torch._foreach_mul(slopes, factor))
         for parameter in self._parameters:
             parameter.grad = None
-        for place, slope in zip(places, slopes, strict=True):
-            self._parameters[place].grad = slope.to(self._parameters[place].dtype)
+        for place, slope in self._slopes(factor):
+            self._parameters[place].grad = slope
         if self._floats.size:
             self._floats.commit(rounded.to(torch.float64) * factor + rest.to(torch.float64) * factor)
         if self._whole.size:
             self._whole.commit(whole.round())
+
+    def _slopes(self, factor: float) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the gradients of the sum that was taken, and of which parameter each is; the sum's memory is used for it."""
+        if self._sum is None:  # that of a full chunk, which is the step: there is no factor
+            assert self._first is not None, "it was taken"
+            yield from zip(self._first.places, self._first.slopes, strict=True)
+            return
+        slopes = self._sum[: -len(self._changes)]
+        if factor != 1:
+            slopes.mul_(factor)
+        views = slopes.split(self._pieces[:-4])
+        for place, (weight, parameter) in enumerate(zip(self._sum_weights, self._parameters, strict=True)):
+            if weight:
+                yield place, views[place].view(parameter.shape).to(parameter.dtype)
 
     def _check_whole(self, changes: torch.Tensor) -> None:
         wrong = (changes - changes.round()).abs() > _WHOLE
@@ -216,6 +283,12 @@ class _Joined:
 
 def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([one.detach().reshape(-1) for one in tensors]).to(torch.float64)
+
+
+def _all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    # a norm of finite numbers is finite nearly always, and is had as fast as memory is read: the exact look is for the rest
+    norms = torch.stack(torch._foreach_norm(tensors))
+    return math.isfinite(float(norms.sum())) or all(bool(torch.isfinite(one).all()) for one in tensors)
 
 
 def _weighed(values: torch.Tensor, weight: float) -> torch.Tensor:

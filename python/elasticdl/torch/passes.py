@@ -225,6 +225,8 @@ class Passes:
         self._changes.forget()
         self.phase = Phase.BETWEEN
         self.committed = self.session.step(result)
+        if not self.committed:
+            state.gradients.gather()  # the program may write to what it gave as gradients
 
     # ------------------------------------------------------------------ after a step
 
