@@ -250,8 +250,8 @@ def check_trained_model(path: str) -> None:
         )
     if file.is_dir() and not any((file / name).exists() for name in _MODELS):
         raise BadSetting(
-            f"--trained_model: {path!r} is a directory, and no SavedModel or Gluon model; name what `elasticdl train` wrote to --output, or a checkpoint "
-            "with --checkpoint_dir_for_init"
+            f"--trained_model: {path!r} is a directory, and no SavedModel or Gluon model; name what `elasticdl train` wrote to "
+            "--output, or a checkpoint with --checkpoint_dir_for_init"
         )
 
 
