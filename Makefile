@@ -115,6 +115,7 @@ chaos: fuzz
 	$(BIN)/python -m tests.chaos --servers --faults 200 --minutes 60
 	$(BIN)/python -m tests.chaos --steps --faults 200 --minutes 60
 	$(BIN)/python -m tests.chaos --programs --faults 200 --minutes 60
+	$(BIN)/python -m tests.chaos --models --faults 200 --minutes 60
 
 # The pages that are made from the code, and the site: build/site/index.html. Warnings are errors.
 docs: setup

@@ -12,7 +12,7 @@ class Net(nnx.Module):
     def __init__(self, filters, dropout, rngs):
         self.first = nnx.Conv(1, filters, (3, 3), strides=2, rngs=rngs)
         self.second = nnx.Conv(filters, 2 * filters, (3, 3), strides=2, rngs=rngs)
-        self.norm = nnx.BatchNorm(2 * filters, rngs=rngs)
+        self.norm = nnx.BatchNorm(2 * filters, momentum=0.9, rngs=rngs)
         self.dropout = nnx.Dropout(dropout, rngs=rngs)
         self.last = nnx.Linear(2 * filters * 49, 10, rngs=rngs)
 

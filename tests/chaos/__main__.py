@@ -318,7 +318,7 @@ class ProgramHarness(Harness):
     """Programs with loops of their own, each in its framework, and a batch that never changes: faults must not change a bit of a result."""
 
     clean = "exit code 0, audit clean, every bit of the result as of the program alone"
-    programs = ("regression", "flowers")
+    programs = ("regression", "flowers", "flowers_jax")
 
     def make_data(self) -> Path:
         """Write flowers, and train on them once with each program alone."""
@@ -382,6 +382,64 @@ class ProgramHarness(Harness):
             ]
         if wrong:
             run.failures.append(f"other bits than alone: {', '.join(wrong)}")
+
+
+class ModelsHarness(Harness):
+    """Model files of the frameworks that train without parameter servers, and of the reference, by turns."""
+
+    models: tuple[tuple[str, str, str], ...] = (
+        ("torch", "tests/torch/zoo", "flowers"),
+        ("jax", "tests/jax/zoo", "flowers"),
+        ("reference", "tests/job/zoo", "paced"),
+    )
+    """Framework, model zoo and model file."""
+
+    def make_data(self) -> Path:
+        """Write flowers."""
+        data = self.directory / "iris"
+        subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(data)], check=True)
+        return data
+
+    def framework_of(self, run: Run) -> str:
+        """Return the framework of a run."""
+        return self.models[self.runs.index(run) % len(self.models)][0]
+
+    def settings(self, run: Run, data: Path) -> dict[str, object]:
+        """Begin slowly: the models wait a moment with each step until a file is there."""
+        self.go = self.directory / f"{run.name}-go"
+        os.environ["GO"] = str(self.go)
+        _, zoo, file = self.models[self.runs.index(run) % len(self.models)]
+        # every other round over the frameworks keeps its batch whatever happens to its workers
+        fixed = self.runs.index(run) // len(self.models) % 2
+        return {
+            "model_zoo": ROOT / zoo,
+            "model_def": f"{file}.custom_model",
+            "training_data": data / "train",
+            "num_workers": f"1:{run.workers}",
+            "minibatch_size": 4,
+            "num_minibatches_per_task": 1,
+            "threads_per_worker": 1,
+            **({"global_batch_size": 4 * run.workers} if fixed else {}),
+        }
+
+    def result_of(self, run: str) -> Path:
+        """Return where the result of a run is."""
+        suffix = ".pt" if self.framework_of(self.runs[-1]) == "torch" else ".npz"
+        return self.directory / f"{run}{suffix}"
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the rest of the data be trained at once, or stop the job once its group is whole again."""
+        self.go.touch()
+        super().finish(place)
+
+    def table(self) -> str:
+        """Return the report, with the faults that hit by framework."""
+        hits: Counter[str] = Counter()
+        for run in self.runs:
+            hits[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
+        return "\n".join(
+            [super().table(), "", *(f"{name:<44} {count:>15}" for name, count in sorted(hits.items()))]
+        )
 
 
 class PsHarness(Harness):
@@ -541,14 +599,17 @@ def main() -> int:
     modes.add_argument(
         "--programs",
         action="store_true",
-        help="programs with loops of their own, in NumPy and PyTorch by turns",
+        help="programs with loops of their own, in NumPy, PyTorch and JAX by turns",
+    )
+    modes.add_argument(
+        "--models", action="store_true", help="model files of PyTorch, JAX and the reference by turns"
     )
     options = parser.parse_args()
     kind: type[Harness] = Harness
     if options.steps or options.servers:
         kind = StepsHarness if options.steps else PsHarness
-    elif options.programs:
-        kind = ProgramHarness
+    elif options.programs or options.models:
+        kind = ProgramHarness if options.programs else ModelsHarness
     every, more = (PS, MORE_PS) if issubclass(kind, PsHarness) else (GROUP, MORE)
     quota = quotas(options.faults, every, more)
     harness = kind(quota, options.minutes * 60, options.seed, options.directory.resolve())

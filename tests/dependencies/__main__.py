@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READ = {"namex": "Apache-2.0"}
 """Licences of packages whose metadata name none, as their repositories say."""
 NOT_INSTALLED = ("tensorflow-gpu", "torch", "jax", "mxnet")
-"""Extras that `make setup` leaves out: they bring gigabytes, or, the last one, want an older NumPy."""
+"""Extras that `make setup` leaves out: two bring gigabytes of CUDA libraries under NVIDIA's own licence, the last an old NumPy."""
 
 
 def main() -> int:

@@ -189,6 +189,21 @@ def test_what_is_not_finite_is_seen_on_either_way() -> None:
     assert not made.take(alone=False)
 
 
+def test_a_joiner_that_is_healed_after_the_ring_commits_its_sum() -> None:
+    donor, joiner = (adapter_of(made_of(dense)) for _ in range(2))
+    commit([donor], [records(FULL)], 1)
+    done = donor.compute(donor.convert(records(FULL, 2)), 2, 0)
+    for made in (donor, joiner):
+        made.result[:] = np.asarray(donor.accumulator())
+        assert made.take(alone=False)
+    joiner.zero()
+    joiner.load(donor.image())
+    joiner.zero()
+    for made in (donor, joiner):
+        made.commit(done.examples)
+    assert joiner.digest() == donor.digest()
+
+
 def test_sizes_are_traced_before_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = []
 

@@ -12,36 +12,38 @@ import numpy as np
 import pytest
 
 from elasticdl.audit import audit
+from tests.jax import need_jax
 from tests.job.conftest import Start
 from tests.job.losing import lose_one_of_each
 from tests.torch import need_torch
 
 PROGRAMS = Path(__file__).parent / "programs"
+NEEDS = {"regression": lambda: None, "flowers": need_torch, "flowers_jax": need_jax}
 EPOCHS = 40
 """Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
-@pytest.mark.parametrize("name", ["regression", "flowers"])
+@pytest.mark.parametrize("name", ["regression", "flowers", "flowers_jax"])
 def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
     name: str, start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In NumPy; and in PyTorch with all that has a state: a schedule, buffers, dropout, processes that read."""
-    if name == "flowers":
-        need_torch()
+    """In NumPy; in PyTorch with all that has a state: a schedule, buffers, dropout, processes that read; in JAX with optax and dropout."""
+    NEEDS[name]()
+    workers = 3 if name == "regression" else 2
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     program = [sys.executable, str(PROGRAMS / f"{name}.py"), str(iris / "train" / "iris.csv")]
     environment = {"GO": str(tmp_path / "go"), "EPOCHS": str(EPOCHS), "OMP_NUM_THREADS": "1"}
     job = start(
         command="run",
         environment=environment,
-        num_workers=2 if name == "flowers" else 3,
+        num_workers=workers,
         threads_per_worker=1,
         audit=tmp_path / "audit",
         output=tmp_path / "weights.npz",
         witness_seconds=2,
         words=["--", *program],
     )
-    lose_one_of_each(job, 2 if name == "flowers" else 3)
+    lose_one_of_each(job, workers)
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120] * EPOCHS

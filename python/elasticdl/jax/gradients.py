@@ -54,6 +54,8 @@ class Gradients:
         self.size = self._trained + 2 * floats + whole
         self.result: Array = np.zeros(self.size, self.dtype)
         """Into which the ring writes the sum of a group."""
+        self._taken: tuple[list[jax.Array], Array] | None = None
+        """The sum of a step. The accumulator may be emptied before it is given: a joiner is healed between the two."""
         self._flatten = jax.jit(self._trace_flatten)
         self._split = jax.jit(self._trace_split)
         self._weigh = jax.jit(self._trace_weigh)
@@ -67,7 +69,6 @@ class Gradients:
         self._changes: Array = np.zeros(self.size - self._trained, self.dtype)
         self._flat: Array | None = None
         """All of it, once it was asked for or there are several chunks."""
-        self._taken: tuple[list[jax.Array], Array] | None = None
 
     # ------------------------------------------------------------------ a chunk
 

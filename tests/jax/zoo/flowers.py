@@ -23,7 +23,7 @@ class Pace(Callback):
 class Net(nnx.Module):
     def __init__(self, units, rngs):
         self.first = nnx.Linear(4, units, rngs=rngs)
-        self.norm = nnx.BatchNorm(units, rngs=rngs)
+        self.norm = nnx.BatchNorm(units, momentum=0.9, rngs=rngs)
         self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.last = nnx.Linear(units, 3, rngs=rngs)
 
