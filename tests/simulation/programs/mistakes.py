@@ -147,6 +147,27 @@ class StopAfterPromise(ProgramWorld):
             self.feed(worker, to_member.StopRequested(stop))
 
 
+class CancelsForEver(ProgramWorld):
+    """From some step on a worker answers each batch as if it had been cancelled: views follow each other until the job fails (D11)."""
+
+    after_steps = 2
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.oracle.erred, self.oracle.faultless = True, False
+
+    class control_class(LoopControl):
+        def _take(self) -> Taking[Any]:
+            item = yield from super()._take()
+            if (
+                isinstance(item.instruction, to_member.Compute)
+                and item.instruction.step > CancelsForEver.after_steps
+            ):
+                self._running().feed(to_member.WorkCancelled())
+                return (yield from self._take())
+            return item
+
+
 MISTAKES: tuple[type[ProgramWorld], ...] = (
     AppliedAtCommit, ImageInMidStep, PlaceholderCounted, ChunkDropped, OthersChunkDropped, ScheduleWithoutCommit, CommitInNext,
     NotCompared, StopForgotten, StopAfterPromise,

@@ -6,7 +6,8 @@ import pytest
 
 from tests.simulation.oracle import Violation
 from tests.simulation.programs import schedules
-from tests.simulation.programs.mistakes import FOCUS, MISTAKES, find
+from tests.simulation.programs.mistakes import FOCUS, MISTAKES, CancelsForEver, find
+from tests.simulation.programs.plan import ProgramPlan
 from tests.simulation.programs.world import ProgramWorld
 
 SCHEDULES = 300
@@ -39,3 +40,19 @@ def test_a_mistake_is_found(mistake: type[ProgramWorld]) -> None:
     if focus is not None:  # and none of them shows anything without it
         for seed in range(found[0] + 1):
             ProgramWorld(seed, focus(schedules.plan_of(seed))).run()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_workers_that_cancel_for_ever_fail_their_job_though_masters_are_killed(workers: int) -> None:
+    """D11: such a job changed views for ever. The count survives the masters."""
+    for seed in range(3):
+        world = CancelsForEver(
+            seed, ProgramPlan(workers=workers, tasks=12, chunks=1, master_kills=2, span=1500)
+        )
+        world.run()
+        failed = world.oracle.failed
+        assert failed is not None
+        assert failed.reason.startswith("no progress after step 2: the group was formed 100 times in a row")
+        assert "cancelled" in failed.reason
+        assert world.oracle.view is not None
+        assert world.oracle.view.id < 250

@@ -55,7 +55,7 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, Peer, View
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
-from elasticdl.master.allreduce import claims
+from elasticdl.master.allreduce import claims, fruitless
 from elasticdl.master.allreduce.announcing import announced
 from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.allreduce.kills import Kills
@@ -255,7 +255,10 @@ class AllReduceMaster(MasterCore):
         if change.waits_for_more(self, standers, following):
             return None
         left_out = [] if view is None else self.liveness.left_out(self, view, following)
-        return ViewRecord(following, tuple(left_out))
+        count = fruitless.counted(view, self.journal.fruitless, following, standers)
+        if why := fruitless.why_failed(following, count, self.view_end.said):
+            return FailedRecord(why)
+        return ViewRecord(following, tuple(left_out), count)
 
     def _waits(self) -> bool:
         view = self.view
@@ -358,7 +361,7 @@ class AllReduceMaster(MasterCore):
             return self
         if lost.accused is not None and view.rank(lost.accused) is not None:
             liveness = liveness.accused(now, Accusation(link.member, lost.accused))
-        return replace(self, liveness=liveness, view_end=self.view_end.broken())
+        return replace(self, liveness=liveness, view_end=self.view_end.broken(f"{link.name}: {lost.how}"))
 
     def _beat(self, now: float, beat: Beat) -> Self:
         liveness = self.liveness.beaten(now, beat)

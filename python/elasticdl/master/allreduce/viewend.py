@@ -12,6 +12,9 @@ from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects
 from elasticdl.master.core.machine import MasterCore
 
+_CAUSES = 3
+"""Reasons of members that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class ViewEnd:
@@ -20,10 +23,12 @@ class ViewEnd:
     Attributes:
         sealed_at: when somebody was first known to have sealed the view.
         aborted: it was left because of a broken connection.
+        said: why members left it, as they said.
     """
 
     sealed_at: float | None = None
     aborted: bool = False
+    said: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -38,13 +43,13 @@ class ViewEnd:
             return self
         return replace(self, sealed_at=now)
 
-    def broken(self) -> ViewEnd:
-        """Return what holds when a member of the view has lost a connection."""
-        return replace(self, aborted=True)
+    def broken(self, said: str) -> ViewEnd:
+        """Return what holds when a member of the view has lost a connection; `said`: who, and how."""
+        return replace(self, aborted=True, said=(*self.said, said)[:_CAUSES])
 
     def in_view(self) -> ViewEnd:
         """Return what holds when a view begins."""
-        return replace(self, sealed_at=None, aborted=False)
+        return replace(self, sealed_at=None, aborted=False, said=())
 
     # ------------------------------------------------------------------ decisions
 

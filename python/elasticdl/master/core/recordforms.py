@@ -27,6 +27,7 @@ from elasticdl.master.core.records import (
     EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
+    Fruitless,
     KnownRecord,
     LaunchedRecord,
     ModelRecord,
@@ -65,8 +66,9 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "validation": _shards_to_json(validation),
                 **({} if plan is None else {"plan": asdict(plan)}),
             }
-        case ViewRecord(view, evicted):
-            return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
+        case ViewRecord(view, evicted, fruitless):
+            count = [fruitless.views, fruitless.held]
+            return {"type": "view", "view": view.to_json(), "evicted": list(evicted), "fruitless": count}
         case SnapshotRecord(view_id, state, position, path, number, passed):
             return {
                 "type": "snapshot", "view": view_id, "state": [state.step, state.view],
@@ -266,7 +268,9 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         tuple(map(_read_shard, items(b["validation"]))),
         _optional(_read_plan, b.get("plan")),
     ),
-    "view": lambda b: ViewRecord(view_from_json(b["view"]), _names(b["evicted"])),
+    "view": lambda b: ViewRecord(
+        view_from_json(b["view"]), _names(b["evicted"]), Fruitless(*map(int, b["fruitless"]))
+    ),
     "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),
     "workers": lambda b: WorkersRecord(_names(b["joined"]), _names(b["left"]), _names(b["evicted"])),
     "snapshot": lambda b: SnapshotRecord(

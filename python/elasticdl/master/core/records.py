@@ -45,16 +45,31 @@ class ShardsRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Fruitless:
+    """Views in a row that had the same members at the same step, while nothing was computed (D11).
+
+    Attributes:
+        views: how many, the first of them not counted.
+        held: the most chunks that their members held of the step.
+    """
+
+    views: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ViewRecord:
     """The next view; it is sent exactly as it is here (J1).
 
     Attributes:
         view: the view.
         evicted: names of the workers of the view before that are left out on suspicion, and killed if they do not end.
+        fruitless: views before it without progress.
     """
 
     view: View
     evicted: tuple[str, ...] = ()
+    fruitless: Fruitless = Fruitless()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +366,7 @@ class Journal:
         launched: the last life of each process that was started.
         workers: names of the workers that take part in a job with parameter servers.
         evicted: names of the workers that were left out on suspicion and are not known to have ended.
+        fruitless: views before the last one without progress.
         model: what is on parameter servers, None until it is known.
         servers: parameter servers that are there, as far as anybody knows.
         next_server: the number of the next one.
@@ -382,6 +398,7 @@ class Journal:
     launched: Mapping[tuple[Role, int], ProcessName] = field(default_factory=dict)
     workers: frozenset[str] = frozenset()
     evicted: frozenset[str] = frozenset()
+    fruitless: Fruitless = Fruitless()
     model: str | None = None
     servers: Mapping[ServerId, Server] = field(default_factory=dict)
     next_server: int = 0
@@ -419,11 +436,16 @@ class Journal:
                 return replace(after, epoch=max(self.epoch, epoch))
             case ShardsRecord(shards, validation, plan):
                 return replace(after, shards=shards, validation=validation, plan=plan)
-            case ViewRecord(view, evicted):
+            case ViewRecord(view, evicted, fruitless):
                 known = {**self.known, **dict.fromkeys(peer.id for peer in view.members)}
                 evaluated = self._still_evaluated(view)
                 return replace(
-                    after, view=view, known=known, evicted=self.evicted.union(evicted), evaluated=evaluated
+                    after,
+                    view=view,
+                    known=known,
+                    evicted=self.evicted.union(evicted),
+                    evaluated=evaluated,
+                    fruitless=fruitless,
                 )
             case LaunchedRecord(lives):
                 last = dict(self.launched)
@@ -565,7 +587,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.data is None else [journal.data]
     kept += [] if journal.checkpoint is None else [CheckpointRecord(journal.checkpoint)]
-    kept += [] if journal.view is None else [ViewRecord(journal.view)]
+    kept += [] if journal.view is None else [ViewRecord(journal.view, fruitless=journal.fruitless)]
     kept += [] if journal.resumed_state is None else [journal.resumed_state]
     kept += [] if journal.snapshot is None else [journal.snapshot]
     kept += [] if journal.resumed is None else [journal.resumed]
