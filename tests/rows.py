@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+_NAMES = ("carrier", "tailnum", "flight", "origin", "dest")
+_NUMBERS = ("hour", "month", "distance", "temp", "wind_speed", "precip", "visib")
+FLIGHT_COLUMNS = [*_NAMES, *_NUMBERS, "late"]
+
 
 def clicks(count: int) -> list[list[str]]:
     """Return rows of Criteo's logs, with empty fields: the first two categories decide on clicks, the last is always empty."""
@@ -16,3 +20,15 @@ def clicks(count: int) -> list[list[str]]:
         texts = [f"{one * 0x1F3C5A7 + 7 * place:08x}" if one else "" for place, one in enumerate(categories)]
         rows.append([str(int(clicked)), *numbers, *texts, ""])
     return rows
+
+
+def flights(count: int) -> list[list[str]]:
+    """Return rows of flights; a flight is late with some carriers, or in bad weather."""
+    draw = np.random.default_rng(0)
+    names = draw.integers(0, 8, (count, len(_NAMES)))
+    numbers = draw.random((count, len(_NUMBERS)))
+    late = (names[:, 0] < 3) | (numbers[:, 4] > 0.9)
+    return [
+        [*(f"{name}{one}" for name, one in zip(_NAMES, own, strict=True)), *map(str, values), str(int(label))]
+        for own, values, label in zip(names, numbers, late, strict=True)
+    ]

@@ -44,8 +44,8 @@ def loss(labels, outputs):
     return nn.functional.binary_cross_entropy_with_logits(outputs, labels)
 
 
-def optimizer(parameters):
-    return torch.optim.Adagrad(parameters, 0.02, initial_accumulator_value=0.1)
+def optimizer(parameters, lr=0.02):
+    return torch.optim.Adagrad(parameters, lr, initial_accumulator_value=0.1)
 
 
 def eval_metrics_fn():

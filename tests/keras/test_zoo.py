@@ -14,7 +14,7 @@ from elasticdl.control.protocol.metricstates import combine
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.framework import FRAMEWORK
 from tests.keras.conftest import ZOO, job
-from tests.rows import clicks
+from tests.rows import FLIGHT_COLUMNS, clicks, flights
 
 
 @pytest.fixture(scope="module")
@@ -81,28 +81,12 @@ def test_iris() -> None:
     assert accuracy(adapter, rows[120:]) >= 0.9
 
 
-NAMES = ("carrier", "tailnum", "flight", "origin", "dest")
-NUMBERS = ("hour", "month", "distance", "temp", "wind_speed", "precip", "visib")
-
-
-def flights(count: int) -> list[list[str]]:
-    """Return rows of flights; a flight is late with some carriers, or in bad weather."""
-    draw = np.random.default_rng(0)
-    names = draw.integers(0, 8, (count, len(NAMES)))
-    numbers = draw.random((count, len(NUMBERS)))
-    late = (names[:, 0] < 3) | (numbers[:, 4] > 0.9)
-    return [
-        [*(f"{name}{one}" for name, one in zip(NAMES, own, strict=True)), *map(str, values), str(int(label))]
-        for own, values, label in zip(names, numbers, late, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("name", ["deepfm", "dcn", "wide_deep", "xdeepfm"])
 def test_flights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ZOO)
     keras.utils.set_random_seed(0)
     room = importlib.import_module(f"{name}.{name}_flights")
-    metadata = SimpleNamespace(column_names=[*NAMES, *NUMBERS, "late"])
+    metadata = SimpleNamespace(column_names=FLIGHT_COLUMNS)
     rows = tf.data.Dataset.from_tensor_slices(tf.constant(flights(400)))
     model = room.custom_model()
     model.compile(room.optimizer(lr=0.1), room.loss, metrics=[*room.eval_metrics_fn().values()])

@@ -20,11 +20,11 @@ from . import LIFE, job
 TOKEN = b"0123456789abcdef0123456789abcdef"
 
 
-def ps_adapter_of(user: UserModel, sample: Sequence[Any], **settings: Any) -> PsAdapter:
+def ps_adapter_of(user: UserModel, sample: Sequence[Any], metadata: Any = None, **settings: Any) -> PsAdapter:
     """Return an adapter that has tried the first records."""
     found = framework.find("torch")
     found.start(1)
-    made: PsAdapter = found.ps_adapter(user, job(num_ps_pods=1, **settings), None, LIFE)
+    made: PsAdapter = found.ps_adapter(user, job(num_ps_pods=1, **settings), metadata, LIFE)
     made.prepare(sample)
     return made
 

@@ -124,6 +124,31 @@ def test_rows_give_what_a_matrix_gives(given: dict[str, Any], look_up: Callable[
     assert (0 in ids) is ("padding_idx" not in given)
 
 
+def test_a_compiled_model_is_not_compiled_again_for_other_rows() -> None:
+    compiled: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(1)
+        return graph.forward
+
+    torch._dynamo.reset()
+    plain, adapter = (
+        adapter_of(lambda: Net(layer())),
+        adapter_of(lambda: torch.compile(Net(layer()), backend=backend)),
+    )
+    assert [one.name for one in adapter.catalog.variables] == ["dense.weight", "dense.bias"]
+    many = len(compiled)
+    assert many
+    matrix = np.ones((10, 2), np.float32)
+    for records in (RECORDS, RECORDS[::-1]):
+        losses = []
+        for one in (plain, adapter):
+            batch = one.convert(records)
+            losses.append(one.compute(batch, rows_of(one, batch, matrix), 0, 0).loss)
+        assert losses[0] == losses[1]
+    assert len(compiled) == many
+
+
 def test_combined_rows_are_those_of_an_embedding_bag() -> None:
     own, bag = (
         layer(combiner="mean", padding_idx=0),

@@ -1,7 +1,7 @@
 """The layer for tables of ids that may live on parameter servers, row by row, and may be larger than a worker.
 
 It knows nothing of servers: where its rows live is decided when it is made. Rows have to be asked for before the step that looks them up,
-so the layer is told which features of the batch hold its ids; in `forward` it is called with these, as any embedding is.
+so the layer names the features of the batch that have its ids; in `forward` it is called with these, as any embedding is.
 """
 
 from __future__ import annotations
