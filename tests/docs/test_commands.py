@@ -14,7 +14,7 @@ from tests.jax import need_jax
 from tests.torch import need_torch
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORTER = {"--num_epochs=200 ": "--num_epochs=100 ", "--every 2s ": "--every 1s "}
+SHORTER = {"--num_epochs=200 ": "--num_epochs=50 ", "--every 2s ": "--every 1s "}
 """What is written otherwise in the tutorial: a script needs less time for its faults than a person."""
 
 
@@ -86,7 +86,7 @@ def test_the_tutorial(clone: Path) -> None:
         text = text.replace(long, short)
     output = run(text, clone)
     assert output.count("was trained exactly once") == 2
-    assert "of 100 epochs" in output
+    assert "of 50 epochs" in output
     assert re.search(r"a worker at a random moment: hit|the master at a random moment: hit", output)
     run(". .venv/bin/activate\n" + clean, clone)
     assert not (clone / "digits").exists()

@@ -16,7 +16,7 @@ from .conftest import Job, Start
 from .test_faults import at_step, kill, seen, training
 
 ZOO = Path(__file__).parent / "zoo"
-STEPS = 200
+STEPS = 100
 EPOCHS = 10
 
 

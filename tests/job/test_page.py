@@ -203,13 +203,20 @@ def test_another_master_continues_the_page_at_its_address(begin: Start, tmp_path
     assert not place.page_path.exists()
 
 
+def serves(master: int) -> bool:
+    """Tell whether a process has loaded what serves a page."""
+    return "/aiohttp/" in Path(f"/proc/{master}/maps").read_text()
+
+
 def test_the_tokens_are_for_their_owner_and_no_way_to_join(begin: Start, tmp_path: Path) -> None:
     job = begin()
     page, place = page_of(job), place_of(job)
     assert place.page_path.stat().st_mode & 0o777 == 0o600
     assert place.token().hex() not in place.page_path.read_text()
+    assert not serves(master_of(job)), "until somebody calls"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         ask(page, "/api/v1/status", "metrics_token")
+    assert serves(master_of(job))
     listening = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True, check=True).stdout
     port = int(page["address"].rpartition(":")[2])
     assert f"0100007F:{port:04X}" in listening, "on this machine only"
@@ -289,10 +296,16 @@ def test_a_job_in_the_caller_s_process_leaves_no_thread_behind(
 
 
 LOCAL = """
-import os, sys, threading
+import os, socket, sys, threading
 import elasticdl
 from elasticdl.job import page
 
+calls = []
+waits = page.MasterPage._is_called
+def call(self, listening):
+    calls.append(socket.create_connection(listening.getsockname()))
+    return waits(self, listening)
+page.MasterPage._is_called = call
 opened = []
 serve = page.MasterPage._serve
 def remember(self):

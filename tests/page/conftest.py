@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from elasticdl.page.port import listen
 from elasticdl.page.recording import Recording
 from elasticdl.page.server import PageServer, Tokens
 
@@ -48,7 +49,7 @@ class Served:
 @pytest.fixture
 def served() -> Iterator[Served]:
     recording, logs = Recording(0.0), SomeLogs()
-    server = PageServer(recording, logs, TOKENS)
+    server = PageServer(recording, logs, TOKENS, listen(0))
     yield Served(server, recording, logs)
     server.close()
 

@@ -18,7 +18,7 @@ import pytest
 
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.page.port import check_port
+from elasticdl.page.port import check_port, listen
 from elasticdl.page.recording import Recording
 from elasticdl.page.server import PageServer
 
@@ -254,13 +254,13 @@ def test_figures_for_prometheus(served: Served) -> None:
 
 def test_a_port_in_use_is_a_bad_setting(served: Served) -> None:
     port = int(served.server.address.rpartition(":")[2])
-    for take in (check_port, lambda port: PageServer(Recording(0.0), SomeLogs(), TOKENS, port)):
+    for take in (check_port, listen):
         with pytest.raises(BadSetting, match=f"--status_port: the port {port} .* in use"):
             take(port)
 
 
 def test_a_closed_page_gives_its_port_back() -> None:
-    server = PageServer(Recording(0.0), SomeLogs(), TOKENS)
+    server = PageServer(Recording(0.0), SomeLogs(), TOKENS, listen(0))
     port = int(server.address.rpartition(":")[2])
     assert get(server, "/healthz", None)[2] == "ok\n"
     server.close()

@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import secrets
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +27,7 @@ from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.permissions import PRIVATE
+from elasticdl.page.port import address_of, listen
 from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobSpec
 
@@ -118,45 +121,59 @@ class LateServer:
         self._due.wait(_LATEST_SECONDS)
         if self._closed:
             return
-        quiet = threading.Thread(target=_import_quietly, name="imports", daemon=True)
-        quiet.start()
-        quiet.join()
         try:
             self._server = server = self._serve()
-            if self._closed:
+            if server is not None and self._closed:
                 server.close()
         except Exception as error:  # no thread of a master may end by an error, and no job by its page
             _log.warning("the job has no %s: %s", self.what, error)
 
-    def _serve(self) -> Server:
-        """Begin to serve."""
+    def _serve(self) -> Server | None:
+        """Begin to serve; None: it is closed before."""
         raise NotImplementedError
 
 
 class MasterPage(LateServer):
-    """The page of a local job."""
+    """The page of a local job. Nobody looks at most jobs, so what serves it is imported when the first caller has connected."""
 
     def __init__(self, place: JobPlace, spec: JobSpec, recording: Recording) -> None:
         """Serve the job of a place."""
         self._place = place
         self._port = spec.status_port
+        self._woken, self._waking = socket.socketpair()
         super().__init__(recording)
 
-    def _serve(self) -> PageServer:
-        from elasticdl.page.server import PageServer, Tokens
+    def close(self) -> None:
+        """Let a page that is open see how the job has ended, and serve no more: the process may live on."""
+        self._waking.close()
+        super().close()
+        self._woken.close()
 
+    def _serve(self) -> PageServer | None:
         place = self._place
-        tokens = Tokens(place.key(Key.PAGE).hex(), place.key(Key.METRICS).hex())
-        logs = LocalLogs(place)
         try:
             # Where the master before this one had it: pages that are open find it again.
-            server = PageServer(self._recording, logs, tokens, self._port or _port_before(place.page_path))
+            listening = listen(self._port or _port_before(place.page_path))
         except BadSetting as error:
             _log.warning("%s", error)
-            server = PageServer(self._recording, logs, tokens)
-        body = {"address": server.address, "token": tokens.page, "metrics_token": tokens.metrics}
+            listening = listen(0)
+        page, metrics = place.key(Key.PAGE).hex(), place.key(Key.METRICS).hex()
+        body = {"address": address_of(listening), "token": page, "metrics_token": metrics}
         replace_file(place.page_path, json.dumps(body, indent=1) + "\n", PRIVATE)
-        return server
+        if not self._is_called(listening):
+            listening.close()
+            return None
+        _import_quietly()
+        from elasticdl.page.server import PageServer, Tokens
+
+        return PageServer(self._recording, LocalLogs(place), Tokens(page, metrics), listening)
+
+    def _is_called(self, listening: socket.socket) -> bool:
+        """Wait until somebody has connected, and return True; False once this is closed."""
+        with selectors.DefaultSelector() as selector:
+            for one in (listening, self._woken):
+                selector.register(one, selectors.EVENT_READ)
+            return self._woken not in [key.fileobj for key, _ in selector.select()]
 
 
 class MasterFigures(LateServer):
@@ -171,6 +188,7 @@ class MasterFigures(LateServer):
         super().__init__(recording)
 
     def _serve(self) -> FiguresServer:
+        _import_quietly()
         from elasticdl.page.figures import FiguresServer
 
         place = self._place
@@ -236,7 +254,7 @@ def open_here(recording: Recording, logs: Logs) -> tuple[PageServer, str]:
     from elasticdl.page.server import PageServer, Tokens
 
     tokens = Tokens(secrets.token_hex(32), secrets.token_hex(32))
-    server = PageServer(recording, logs, tokens)
+    server = PageServer(recording, logs, tokens, listen(0))
     return server, f"{server.address}/#token={tokens.page}"
 
 
@@ -300,7 +318,13 @@ def _port_before(path: Path) -> int:
 
 
 def _import_quietly() -> None:
-    """Import what serving needs at the end of the queue for the processor: workers that start need it more."""
+    """Import what serving needs, on a thread at the end of the queue for the processor: workers that start need it more."""
+    quiet = threading.Thread(target=_import, name="imports", daemon=True)
+    quiet.start()
+    quiet.join()
+
+
+def _import() -> None:
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _IMPORT_NICENESS)
     with contextlib.suppress(ImportError):

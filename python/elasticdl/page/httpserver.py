@@ -1,7 +1,7 @@
 """An HTTP server for a job's page or its figures, on a thread of its own: no error of it ends the process, because no job needs it.
 
 Callers cost little whatever they send: requests are short, and connections few. Importing this module takes most of a second of a
-processor, so a master imports it once its workers have been launched.
+processor, so a master of a local job imports it when somebody calls, and one of a pod once its workers have been launched.
 """
 
 from __future__ import annotations

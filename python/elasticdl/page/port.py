@@ -20,6 +20,11 @@ def listen(port: int) -> socket.socket:
         ) from error
 
 
+def address_of(listening: socket.socket) -> str:
+    """Return the address of the page that is served there."""
+    return f"http://{HOST}:{listening.getsockname()[1]}"
+
+
 def listen_in_pod(address: str, port: int, setting: str) -> socket.socket:
     """Return a socket that listens at all addresses of the kind of a pod's: `kubectl port-forward` comes to the loopback one.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from aiohttp import web
 from elasticdl.errors import ElasticDLError
 from elasticdl.page.figures import figures
 from elasticdl.page.httpserver import Handler, HttpServer, healthy, problem, shows_token
-from elasticdl.page.port import HOST, listen
+from elasticdl.page.port import HOST, address_of
 from elasticdl.page.recording import Recording
 
 MOST_LINES = 2000
@@ -65,24 +66,21 @@ class Logs(Protocol):
 class PageServer:
     """A job's page, from when it is made until it is closed."""
 
-    def __init__(self, recording: Recording, logs: Logs, tokens: Tokens, port: int = 0) -> None:
-        """Listen on this machine.
+    def __init__(self, recording: Recording, logs: Logs, tokens: Tokens, listening: socket.socket) -> None:
+        """Serve on this machine.
 
         Args:
             recording: what is shown.
             logs: the logs.
             tokens: callers that have them may read.
-            port: 0 for any free one.
-
-        Raises BadSetting if the port is in use or can't be had.
+            listening: where, of `listen`; it is closed in the end.
         """
         self._recording = recording
         self._logs = logs
         self._tokens = tokens
         self._looked_at = 0.0
         self._looks = threading.Semaphore(0)
-        listening = listen(port)
-        self.address = f"http://{HOST}:{listening.getsockname()[1]}"
+        self.address = address_of(listening)
         """Where the page is."""
         routes: dict[str, Handler] = dict.fromkeys(_FILES, self._file)
         routes |= {
