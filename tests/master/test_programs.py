@@ -8,7 +8,7 @@ import pytest
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded, ProcessName, Role
 from elasticdl.control.protocol.view import MemberId
-from elasticdl.master.processes.programs import why_fault
+from elasticdl.master.processes.programs import why_fault, with_cause
 from elasticdl.master.processes.replicas import GiveUp, Launch, ReplicaSet, Tick, Unready, decide
 from elasticdl.master.processes.starting import Overdue, Start, overdue
 from tests.master.test_starting import LIMITS
@@ -75,3 +75,23 @@ def test_a_program_has_the_time_of_a_start_to_call_init() -> None:
     assert found == Overdue("worker-0-1", reason, hangs=False)
     (found,) = overdue(160.0, {"worker-0-1": connected}, limits)
     assert found.hangs  # nothing is heard of one that is connected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("/env/bin/python3.11: No module named trian\n", "No module named trian: "),
+        (
+            "python: can't open file '/w/trian.py': [Errno 2] No such file or directory",
+            "can't open file '/w/trian.py': [Errno 2] No such file or directory: ",
+        ),
+        (
+            "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'jxa'\n",
+            "ModuleNotFoundError: No module named 'jxa': ",
+        ),
+        ("did nothing\n", ""),
+        ("", ""),
+    ],
+)
+def test_what_python_said_comes_first(words: str, said: str) -> None:
+    assert with_cause("worker 0 has failed 2 times", words) == f"{said}worker 0 has failed 2 times"

@@ -6,7 +6,21 @@ called `elasticdl.init()`, from which on it behaves as a worker; then a code pro
 
 from __future__ import annotations
 
+import re
+
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded
+
+_ERROR = re.compile(
+    r"(?:\S*python[\d.]*: )?(?P<said>No module named .+|can't open file .+|[A-Z]\w*(?:Error|Exception)(?:: .+)?)"
+)
+"""The last line of a program that Python could not start, or has ended by an exception."""
+
+
+def with_cause(why: str, words: str) -> str:
+    """Return why a program is given up, with what Python said of it first, if its log ends with that."""
+    last = next(iter(words.rstrip().splitlines()[-1:]), "")
+    found = _ERROR.fullmatch(last.strip())
+    return f"{found['said']}: {why}" if found else why
 
 
 def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool) -> str:

@@ -131,7 +131,8 @@ class ProcessControl:
                 case replicas.GiveUp(name, why):
                     words = self.observed.words.get(str(name)) or self._place.last_words(str(name))
                     # The end of its log: a crash leaves no traceback but this.
-                    self._handle(machine_events.GiveUp(why, "program", str(name), words))
+                    reason = programs.with_cause(why, words) if self._program else why
+                    self._handle(machine_events.GiveUp(reason, "program", str(name), words))
                 case _:
                     assert_never(instruction)
         self._reporter.changed = self._reporter.changed or bool(instructions)
