@@ -20,7 +20,7 @@ from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import PsAdapter
 from elasticdl.worker.contract.usermodel import UserModel
 
-from . import job, made_of
+from . import LIFE, job, made_of
 from .servers import ps_adapter_of
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
@@ -67,6 +67,12 @@ def symbols(model: Callable[[], Any], **others: Any) -> UserModel:
 
 def adapter_of(model: Callable[[], Any], settings: Any = None, **others: Any) -> Any:
     return ps_adapter_of(symbols(model, **others), RECORDS, **(settings or {}))
+
+
+def adapter_alone(user: UserModel) -> Any:
+    made = framework.find("torch").adapter(user, job(), None, LIFE)
+    made.prepare(RECORDS)
+    return made
 
 
 def layer(*, embedding_dim: int = 2, num_embeddings: int | None = 10, **given: Any) -> Any:
@@ -291,6 +297,27 @@ def test_a_model_file_for_torch_with_servers_is_refused_for_what_it_writes() -> 
     ):
         adapter_of(made, {"output": "m.pt"})
     adapter_of(made, {"output": "m", "output_format": "parquet"})
+
+
+def test_a_model_that_is_called_elsewhere_and_padding_alone() -> None:
+    adapter = adapter_of(lambda: Net(layer(padding_idx=0)))
+    features, _ = feed(RECORDS, "training", None)
+    with pytest.raises(
+        BadModel, match="finds those of a minibatch only while a worker computes that; do not call the model"
+    ):
+        adapter.model(**features)
+    batch = adapter.convert([[0, 0, 0, 1]])
+    found = adapter.compute(batch, [np.empty(0, np.float32)], 0, 0)
+    assert [len(one) for one in (*batch.batches, *found.rows)] == [0, 0]
+    assert any(one.any() for one in found.dense)
+
+
+def test_without_servers_the_model_file_is_named() -> None:
+    with pytest.raises(
+        BadModel,
+        match=r"^m\.py: the Embedding of 'ids' has ids of any range, for which rows live on parameter servers: train it with --num_ps",
+    ):
+        adapter_alone(symbols(lambda: Net(layer(num_embeddings=None))))
 
 
 def test_groups_say_which_weights_decay() -> None:

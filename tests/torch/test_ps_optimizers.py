@@ -92,7 +92,7 @@ def test_steps_are_those_of_the_plain_loop(optimizer: Callable[[Any], Any]) -> N
             loss.backward()
             step.step()
             assert worker.train(chunk) == pytest.approx(loss.item(), rel=1e-4)
-        np.testing.assert_allclose(table_of(worker), theirs["table.weight"], rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(table_of(worker), theirs["table.weight"], rtol=2e-5, atol=2e-6)
         ours = dict(
             zip(
                 [one.name for one in worker.adapter.catalog.variables],
@@ -103,7 +103,7 @@ def test_steps_are_those_of_the_plain_loop(optimizer: Callable[[Any], Any]) -> N
         assert ours.keys() == theirs.keys() - {"table.weight"}
         for name, value in ours.items():
             np.testing.assert_allclose(
-                value.detach(), theirs[name].detach(), rtol=2e-4, atol=2e-5, err_msg=name
+                value.detach(), theirs[name].detach(), rtol=2e-5, atol=2e-6, err_msg=name
             )
         assert ours["normal.num_batches_tracked"] == STEPS
     finally:

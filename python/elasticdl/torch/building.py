@@ -251,6 +251,8 @@ def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInpu
 def _call(user: UserModel, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     try:
         return function(*arguments, **keywords)
+    except BadModel as error:  # of a layer of this package, which does not know the file
+        raise BadModel(f"{user.path}: {error}") from error
     except Exception as error:
         failed = BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}")
         raise refused_group(error, user.path) or failed from error
