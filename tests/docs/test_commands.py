@@ -159,19 +159,18 @@ def test_the_tutorial_of_jax(clone: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_tutorial_of_pytorch_loops(clone: Path) -> None:
+    """A plain program and its elastic form are as good; the elastic one alone, and in a job that loses a worker."""
     need_torch()
-    page = ROOT / "docs/tutorials/pytorch-loop.md"
-    program = (ROOT / "examples/custom_loops/torch_digits.py").read_text(encoding="utf-8")
-    for shown in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-        assert all(line in program.splitlines() for line in shown.splitlines()), shown
-    *commands, clean = blocks(page)
+    *commands, clean = blocks(ROOT / "docs/tutorials/pytorch-loop.md")
     output = run("".join(commands), clone)
-    assert "epoch 4: step 235, accuracy 0.9" in output  # alone
     assert "each of the 60,000 records of 40 epochs was trained exactly once" in output
     assert "a worker at a random moment: hit" in output
-    accuracy = re.search(r"^accuracy: (\S+)", output, re.M)[1]
-    assert accuracy == re.findall(r"epoch 39: .* accuracy (\S+)", output)[-1]
-    assert float(accuracy) > 0.9
+    accuracies = re.findall(r"accuracy (0\.\d+)", output)
+    assert len(accuracies) == 5 + 5 + 2 + 1
+    plain, alone, one, other, result = (float(accuracies[at]) for at in (4, 9, 10, 11, 12))
+    assert min(plain, alone, result) > 0.9
+    assert abs(plain - alone) < 0.03
+    assert one == other == result
     run(". .venv/bin/activate\n" + clean, clone)
     assert not (clone / "digits.pt").exists()
 

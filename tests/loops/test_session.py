@@ -13,6 +13,7 @@ import pytest
 from elasticdl.control.protocol.messages import (
     Evicted,
     Exported,
+    Failed,
     Finished,
     NewView,
     Note,
@@ -201,6 +202,29 @@ def test_a_program_that_leaves_its_loop_is_a_failure(made: Made) -> None:
     a.process.tell(DONE)
     end.join(SECONDS)
     assert a.process.left
+
+
+def test_a_member_that_leaves_its_loop_fails_the_job_although_others_continue(made: Made) -> None:
+    """Within a step: the others wait in the next one until the job ends."""
+    a, b = made(num_epochs=100), made(num_epochs=100)
+
+    def leave() -> None:
+        raise RuntimeError("leaves")
+
+    b.moments["after 1"] = leave
+    for one in (a, b):
+        one.start()
+        one.process.tell(first_view(a, b))
+    assert b.join() == "RuntimeError: leaves"
+    end = in_background(b.session.finish)
+    failed = b.process.hear(ProgramFailed)
+    assert "the program ended after step 1, before its data did" in failed.traceback
+    for one in (a, b):
+        one.process.tell(Failed("over"))
+    assert a.join() == "left with 1"
+    assert [one[0] for one in a.passes if one[2]] == [1]
+    end.join(SECONDS)
+    assert b.process.left
 
 
 def test_what_the_program_raises_is_told(made: Made) -> None:

@@ -199,7 +199,7 @@ def test_imports_of_the_earlier_generation_are_answered_with_their_successors(tm
         ),
         (
             f"{tmp_path}/zoo/model.py:17: elasticai_api.common.data_shard_service",
-            "there are no loops of your own; write a model file, whose feed() gets the records",
+            "use elasticdl.torch, or elasticdl.init(), in a program that `elasticdl run` starts (docs/guides/moving.md)",
         ),
         (f"{tmp_path}/zoo/model.py:20: elasticdl_preprocessing.layers.Hashing", "use keras.layers.Hashing"),
     ]

@@ -140,6 +140,12 @@ def weight(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     made.set_weight(-1)
 
 
+def reported_late(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    backward(model, batch)
+    optimizer.step()
+    made.report(1.0)
+
+
 def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     (model(batch[0]).sum() * float("inf")).backward()
     optimizer.step()
@@ -153,6 +159,7 @@ def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
         (clipped, "job.clip_grad_norm_(parameters, max_norm) clips those of the step"),
         (exchanged, "gradients were changed between backward() and optimizer.step()"),
         (new_name, "job.state['x']: it is new, and training has begun"),
+        (reported_late, "job.report() is called where there is no batch"),
         (weight, "job.set_weight(-1): a weight is a number from 0 on"),
         (not_finite, "the gradient of step 1 is not finite"),
     ],
@@ -183,31 +190,38 @@ def test_a_backward_between_the_steps_of_two_optimizers() -> None:
             last.step()
 
 
-def test_sparse_gradients_and_large_buffers() -> None:
+def test_sparse_gradients_and_buffers() -> None:
     class Looking(torch.nn.Module):
-        def __init__(self, sparse: bool) -> None:
+        def __init__(self, sparse: bool = False, counts: bool = False) -> None:
             super().__init__()
             self.rows = torch.nn.Embedding(5, 3, sparse=sparse)
             self.register_buffer("seen", torch.zeros(20_000))
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+            self.counts, self.called = counts, 0
 
         def forward(self, features: Any) -> Any:
-            if not self.rows.sparse:
+            self.called += 1
+            if self.counts:
+                self.calls += self.called
+            elif not self.rows.sparse:
                 self.seen += 1
             return self.rows(features[:, 0].long() % 5)
 
-    for sparse, text in (
-        (True, "is sparse; leave sparse=True out"),
-        (False, "'seen' of 80,000 bytes; those of more than 64 KiB have to stay as they are: name it in edl.elastic(averaged=[…])"),
+    for settings, text in (
+        ({"sparse": True}, "is sparse; leave sparse=True out"),
+        ({"counts": True}, "the buffer 'calls', which is of type torch.int64, by another number in each chunk"),
+        ({}, "'seen' of 80,000 bytes; those of more than 64 KiB have to stay as they are: name it in edl.elastic(averaged=[…])"),
     ):  # fmt: skip
-        with job():
-            loader, model = loader_of(), Looking(sparse)
+        with job() as made:
+            loader, model = loader_of(global_batch_size=16), Looking(**settings)
             model, optimizer = edl.elastic(model, sgd(model))
             with refused(text):
                 for batch in loader:
                     backward(model, batch)
                     optimizer.step()
+                    assert made.step < 2
     with job():
-        loader, model = loader_of(), Looking(sparse=False)
+        loader, model = loader_of(), Looking()
         model, optimizer = edl.elastic(model, sgd(model), averaged=["seen"])
         for batch in loader:
             backward(model, batch)

@@ -16,6 +16,10 @@ from . import adapter_of, job, made_of
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
+import elasticdl.torch as edl  # noqa: E402
+
+from . import loops  # noqa: E402
+
 
 def dense() -> Any:
     return torch.nn.Linear(4, 3)
@@ -60,6 +64,9 @@ def test_models_of_a_process_group_are_refused(group: None, model: Callable[[], 
         BadModel, match=f"m.py: the model has a {name}, which wants a process group; .*: use the plain module"
     ):
         adapter_of(made_of(model))
+    made = model()
+    with loops.job(), pytest.raises(BadModel, match=f"the model has a {name}, which wants a process group"):
+        edl.elastic(made, torch.optim.SGD(made.parameters(), 0.1))
 
 
 def in_step(labels: Any, outputs: Any) -> Any:

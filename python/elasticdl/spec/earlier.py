@@ -29,7 +29,7 @@ _SUCCESSORS = {
     "elasticdl.python.elasticdl.feature_column": "use the preprocessing layers of Keras and elasticdl.keras.Embedding",
     "elasticdl.python.elasticdl.layers": "write `from elasticdl.keras import Embedding`",
     "elasticdl.python.worker.prediction_outputs_processor": "a class with process(predictions, worker_id) will do, without a base",
-    "elasticai_api": "there are no loops of your own; write a model file, whose feed() gets the records",
+    "elasticai_api": "use elasticdl.torch, or elasticdl.init(), in a program that `elasticdl run` starts (docs/guides/moving.md)",
     "elasticdl_preprocessing": "use the preprocessing layers of Keras, or a few lines in feed()",
     "elasticdl_preprocessing.layers.ConcatenateWithOffset": "add the offsets in feed(), and use keras.layers.Concatenate",
     "elasticdl_preprocessing.layers.Discretization": "use keras.layers.Discretization",

@@ -29,7 +29,7 @@ def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, s
     model = plain(model).eval()
     if kind == "state_dict":
         with made_beside(path, "model.pt") as written:
-            torch.save(_on_cpu(model.state_dict()), written)
+            torch.save(on_cpu(model.state_dict()), written)
         return
     if sample is None:
         raise BadModel(
@@ -52,7 +52,8 @@ def export(model: torch.nn.Module, path: str, kind: str, sample: Batch | None, s
         torch.export.save(program, written)
 
 
-def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
+def on_cpu(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a `state_dict` that a machine without a GPU reads."""
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
             state[name] = value.cpu()

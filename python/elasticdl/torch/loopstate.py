@@ -18,6 +18,7 @@ import torch
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.torch.building import parameters_of, plain
+from elasticdl.torch.export import on_cpu
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.state import check_optimizer, tensors_of
@@ -98,7 +99,7 @@ class TorchLoopState:
     Attributes:
         committing: an optimizer's own step is running, and not the program's call of it.
         clips: what is clipped at a commit, by the parameters.
-        write: writes the result to a path, or None.
+        write: writes the result to a path; None: the weights of the models are it.
         gradients: the accumulator.
     """
 
@@ -264,15 +265,19 @@ class TorchLoopState:
             mark.step, mark.epoch = step, epoch
 
     def export(self, path: str) -> str:
-        """Let the program write its result; return the state's digest. Raises BadModel if it has not said how, or writes nothing."""
+        """Let the program write its result, or write the models' weights; return the state's digest. Raises BadModel if it writes nothing."""
         if path:
-            written_by(self.write, path)
+            written_by(self.write or self._write_weights, path)
         return self.digest()
+
+    def _write_weights(self, path: str) -> None:
+        weights = [on_cpu(plain(model).state_dict()) for model in self._trained.models]
+        torch.save(weights[0] if len(weights) == 1 else weights, path)
 
     @property
     def has_result(self) -> bool:
-        """Tell whether the program has said how its result is written."""
-        return self.write is not None
+        """Tell that there is one: a program that saves its model after the loop says how only then, or leaves it to us."""
+        return True
 
 
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
