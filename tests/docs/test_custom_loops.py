@@ -81,7 +81,10 @@ def texts(path: str) -> Iterator[str]:
             yield text
 
 
-@pytest.mark.parametrize("path", ["adoption.py", "gradients.py", "loader.py", "loop.py", "loopstate.py", "namedvalues.py", "passes.py"])
+@pytest.mark.parametrize(
+    "path",
+    ["adoption.py", "gradients.py", "loader.py", "loop.py", "loopstate.py", "namedvalues.py", "passes.py"],
+)
 def test_all_that_is_refused_has_a_remedy(path: str) -> None:
     there = list(texts(path))
     assert there

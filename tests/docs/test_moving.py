@@ -1,4 +1,4 @@
-"""The guide "Moving": what stands under "Before" is Python, and what stands under "After" trains."""
+"""The guides to PyTorch loops: in "Moving" what stands under "Before" is Python, and what stands under "After" trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from elasticdl.torch import loop  # noqa: E402
 from elasticdl.worker.shards import face  # noqa: E402
 from tests.torch.loops import data, network  # noqa: E402
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "moving.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+PAGE = (PAGES / "moving.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PAGE, re.M))
 LOOPS = {
     name: re.findall(r"^(Before|After):\n\n```python\n(.*?)^```", section, re.M | re.S)
@@ -55,6 +56,31 @@ def test_the_torchrun_loop_before_runs_where_there_is_a_group(
     program: dict[str, Any] = {"__name__": "program", "dataset": data(RECORDS), "model": network()}
     exec(LOOPS["torchrun and DDP"][0][1], program)
     network().load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+
+
+def test_the_loops_of_the_guide_to_custom_loops_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one as it stands there; what it says of an average follows on the lines before `elastic`."""
+    monkeypatch.chdir(tmp_path)
+    page = (PAGES / "custom-loops.md").read_text(encoding="utf-8")
+    first, average, _ = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    before = first.split("model, optimizer = edl.elastic(model, optimizer)\n")[0]
+    for text in (first, before + average):
+        monkeypatch.setattr(loop, "_current", None)
+        model = network()
+        program: dict[str, Any] = {
+            "torch": torch,
+            "dataset": data(RECORDS),
+            "model": model,
+            "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+            "criterion": torch.nn.functional.cross_entropy,
+        }
+        exec(text, program)
+        program["job"].finish()
+        assert program["job"].step == 50
+    assert int(program["average"].n_averaged) == 50
+    network().load_state_dict(torch.load("average.pt", weights_only=True))
 
 
 def test_the_loop_over_tasks_runs(monkeypatch: pytest.MonkeyPatch) -> None:

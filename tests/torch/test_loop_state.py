@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,20 @@ def trained() -> tuple[StateImage, Worker]:
         WORKERS.extend((Worker(3), Worker(1)))
     fresh, image = WORKERS[1], WORKERS[0].state.image()
     return image, fresh
+
+
+def test_without_a_function_that_writes_it_the_result_is_the_weights(tmp_path: Path) -> None:
+    for models in ([network()], [network(), torch.nn.Linear(2, 1)]):
+        with job() as made:
+            loader, path = edl.DataLoader(data(32), batch_size=32), tmp_path / f"{len(models)}.pt"
+            optimizer = torch.optim.SGD([one for model in models for one in model.parameters()], 0.1)
+            edl.elastic(models, optimizer)
+            train(models[0], optimizer, loader)
+            made.passes.state.export(str(path))
+        found = torch.load(path, weights_only=True)
+        for model, weights in zip(models, found if len(models) > 1 else [found], strict=True):
+            assert list(weights) == list(model.state_dict())
+            assert all(map(torch.equal, weights.values(), model.state_dict().values()))
 
 
 def test_a_state_of_a_model_file_is_refused() -> None:

@@ -265,7 +265,7 @@ class TorchLoopState:
             mark.step, mark.epoch = step, epoch
 
     def export(self, path: str) -> str:
-        """Let the program write its result, or write the models' weights; return the state's digest. Raises BadModel if it writes nothing."""
+        """Let the program write its result, or write the weights; return the state's digest. Raises BadModel if it writes nothing."""
         if path:
             written_by(self.write or self._write_weights, path)
         return self.digest()
