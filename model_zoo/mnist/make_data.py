@@ -1,5 +1,5 @@
 """Write handwritten digits as TFRecord files: DIR/train and DIR/heldout, for `mnist_functional_api` and `mnist_subclass`; with --parquet
-as Parquet files, for `mnist_torch` and `mnist_jax`.
+as Parquet files, for `mnist_torch`, `mnist_jax` and `mnist_mxnet`.
 
 With --idx it takes the MNIST files that you have; otherwise the 1,797 real digits that come with
 scikit-learn, 8 × 8 pixels enlarged to 28 × 28. Each record is a tf.train.Example, or a row, with `image`

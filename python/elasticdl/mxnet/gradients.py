@@ -9,7 +9,7 @@ The flat accumulator has, one after the other: the gradient of each parameter; t
 that before + change has all bits of the value after a single chunk; and of each parameter the examples of the chunks in which it had a
 gradient, as it is not updated if that is 0: no decay, no momentum.
 
-MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. Looking at them waits for those.
+MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. A reader waits for them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ DATA = ("training_data", "validation_data", "prediction_data")
 WRITTEN = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
 """Settings that name what a job writes."""
 _MODELS, _TABLES = ("saved_model.pb", "model-symbol.json"), "variables.parquet"
-"""What every SavedModel directory has, and every one of weights as Parquet files."""
+"""What each kind of directory with a model has, and every one of weights as Parquet files."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
 """Settings of which one says with which weights a job evaluates or predicts."""
 _COMMANDS = (JobKind.TRAIN, JobKind.EVALUATE, JobKind.PREDICT)

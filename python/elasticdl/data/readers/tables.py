@@ -256,7 +256,8 @@ def _dtype(kind: pa.DataType) -> str:
         return "string"
     if pa.types.is_large_binary(kind):
         return "binary"
-    name: str = np.dtype(kind.to_pandas_dtype()).name
+    # by an array: some versions of pyarrow want pandas for the type alone
+    name: str = pa.array([], kind).to_numpy(zero_copy_only=False).dtype.name
     return name
 
 
