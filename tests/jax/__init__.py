@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ FULL = 8
 """Examples of a full chunk."""
 LIFE = process_name("worker-0-1")
 FILE = Path("m.py")
+
+
+_CODE = tempfile.TemporaryDirectory(prefix="elasticdl-jax-")
+# The same small programs are compiled again and again, here and in processes of jobs: it is half of the time of these tests.
+os.environ |= {
+    "JAX_COMPILATION_CACHE_DIR": _CODE.name,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 
 
 def need_jax() -> None:

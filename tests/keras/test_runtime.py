@@ -3,6 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
+from elasticdl.errors import BadSetting
+from elasticdl.spec import framework
+from elasticdl.spec.edge import build, from_arguments
+
 
 def test_modules_are_nothing_for_the_garbage_collector() -> None:
     program = (
@@ -15,3 +21,19 @@ def test_modules_are_nothing_for_the_garbage_collector() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.split() == ["True", "True"]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_other_backends_are_refused_at_submission_and_in_workers(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    keras = framework.find("keras")
+    spec = build(from_arguments({"model_def": "m.custom_model", "training_data": "x"}))
+    for begin in (lambda: keras.check(spec, {}), keras.import_library, lambda: keras.start(1)):
+        with pytest.raises(
+            BadSetting, match=rf"KERAS_BACKEND={backend}: model files of Keras are trained on Tensor"
+        ):
+            begin()
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    keras.check(spec, {})

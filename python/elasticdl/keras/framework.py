@@ -39,7 +39,13 @@ class KerasFramework:
     has_ps = True
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
-        """Raise BadModel if a job with parameter servers is to have callbacks that it can't have, as far as the tree tells."""
+        """Raise BadSetting for another backend than TensorFlow, BadModel for callbacks that a job with parameter servers can't have.
+
+        Of callbacks it finds what the tree tells.
+        """
+        from elasticdl.keras import runtime
+
+        runtime.check_backend()
         callbacks = defined.get("callbacks")
         if callbacks is None or not spec.num_ps_pods:
             return

@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
 from elasticdl.worker import gpus
+
+_BACKEND = "KERAS_BACKEND"
+"""The environment variable that chooses what Keras computes with."""
 
 
 @contextmanager
@@ -60,13 +64,24 @@ def import_keras(log: Path | None = None) -> None:
     `log`: where TensorFlow's lines of information go, in a process whose standard error is a person's; to see them set
     TF_CPP_MIN_LOG_LEVEL to 0 or 1.
     """
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ.setdefault(_BACKEND, "tensorflow")
+    check_backend()
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if level in ("0", "1") or "tensorflow" in sys.modules:
         log = None
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
     with greeting_to(log) if log else nullcontext(), _without("sklearn"), _uncollected():
         importlib.import_module("keras")
+
+
+def check_backend() -> None:
+    """Raise BadSetting if the environment has another backend for Keras than TensorFlow."""
+    backend = os.environ.get(_BACKEND, "tensorflow")
+    if backend != "tensorflow":
+        raise BadSetting(
+            f"{_BACKEND}={backend}: model files of Keras are trained on TensorFlow; unset it, or write the model file for PyTorch or JAX "
+            "itself (--framework=torch, --framework=jax)"
+        )
 
 
 def set_threads(threads: int) -> None:
