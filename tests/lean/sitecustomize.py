@@ -6,19 +6,23 @@ programs that make data, and people, need them.
 
 import os
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
 
-class Absent:
-    """Finds no module of these names, as where they are not installed; pyarrow takes one that is None in `sys.modules` for a real one."""
+class Lean(PathFinder):
+    """Finds no module of these names, as where they are not installed."""
 
     names = frozenset({"IPython", "matplotlib", "pandas"})
 
     @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        """Raise ModuleNotFoundError for these names; leave others to those that are asked next."""
-        if name in cls.names:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return nothing for these names."""
+        return None if fullname in cls.names else super().find_spec(fullname, path, target)
 
 
 if "ELASTICDL_PROCESS" in os.environ:
-    sys.meta_path.insert(0, Absent)
+    sys.meta_path[sys.meta_path.index(PathFinder)] = Lean

@@ -2,7 +2,7 @@
 
 Plain values, and what a reader makes of a sequence of them (`Journal`). Their JSON is in `recordforms.py`, and no files are here:
 `journal.py` appends by compare-and-set (rule J2) and reads back. Whatever is not in one of these records may be forgotten at any moment,
-because members repeat what they said.
+because members repeat what they said. One file because the journal is what its records make of each other.
 """
 
 from __future__ import annotations
