@@ -1,0 +1,279 @@
+"""What becomes of samples when workers are killed: one PyTorch loop as a job, under torchrun and under torchft, each with kills in it.
+
+Run it alone: `python -m benchmarks samples`. The model counts the samples whose gradients it has, so nothing depends on what a process can
+still write when it is killed. All forms have three workers on this host, are written as their documentation shows, and are disturbed by the
+same rule: a SIGKILL a second after two workers or more have committed since the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ring import GLOO_PYTHON, prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = str(ROOT / "benchmarks/models/torch_samples.py")
+PATIENCE = 300.0
+WORKERS = 3
+BETWEEN = 1.0
+"""Seconds from the commits of two workers to the next kill."""
+AROUND = 0.5
+"""Seconds before and after a worker's first commit in which the others may pause for it."""
+_LIGHTHOUSE = """
+import sys
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(bind="localhost:0", min_replicas=1, join_timeout_ms=100, quorum_tick_ms=50, heartbeat_timeout_ms=1000)
+print(server.address(), flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured: kills, epochs, seconds by which a step is made longer, and whether there are peers."""
+
+    kills: int
+    epochs: int
+    pace: float
+    peers: bool
+
+
+FULL = Sizes(kills=5, epochs=20, pace=0.03, peers=True)
+SMALLEST = Sizes(kills=1, epochs=3, pace=0.03, peers=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of the samples of one form.
+
+    Attributes:
+        form: for people.
+        kills: that there were before training ended.
+        lost: samples of all epochs that are not in the model.
+        twice: those that are in it once more than they should be.
+        kill: seconds from a kill to the next commit of a survivor, beyond those of a step; median.
+        join: seconds without a commit around the first one of a worker that was added, beyond those of a step; median, None if none was.
+        restarts: processes that were started, beside the first ones and one for each kill.
+        missing: why there is nothing.
+    """
+
+    form: str
+    kills: int = 0
+    lost: int = 0
+    twice: int = 0
+    kill: float = 0.0
+    join: float | None = None
+    restarts: int = 0
+    missing: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Return that of ours, `short` if a sample is lost or twice; peers are shown only."""
+        if self.form != "elasticdl":
+            return "missing" if self.missing else "peer"
+        for name, kill, join in (("aim", 0.1, 0.1), ("must", 0.3, 0.15)):
+            if not (self.lost or self.twice) and self.kill <= kill and (self.join or 0.0) <= join:
+                return name
+        return "short"
+
+
+def rows(sizes: Sizes = FULL) -> list[Row]:
+    """Measure each form once. Raises RuntimeError if ours fails, or PyTorch is missing."""
+    if importlib.util.find_spec("torch") is None:
+        raise RuntimeError("PyTorch is not installed; `make setup-torch` installs it")
+    found = [measure("elasticdl", sizes)]
+    if not sizes.peers:
+        return found
+    has_torchft = prepare("torch, torchft", "torchft==0.2.0", "torch", "numpy", installs=True)
+    for form, there in (("torchrun", True), ("torchft", has_torchft)):
+        try:
+            found.append(measure(form, sizes) if there else Row(form, missing="not installed"))
+        except RuntimeError as error:
+            print(f"not measured beside {form}: {error}", file=sys.stderr)
+            found.append(Row(form, missing="failed"))
+    return found
+
+
+def measure(form: str, sizes: Sizes) -> Row:
+    """Train in one form with kills. Raises RuntimeError if it fails or hangs."""
+    with tempfile.TemporaryDirectory(prefix="edl-") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        runs = Runs(form, sizes, folder, stack)
+        kills = disturb(runs, folder, sizes.kills)
+        found = commits(folder)
+        counts = json.loads((folder / "counts.json").read_text())
+        return Row(
+            form,
+            len(kills),
+            round(sum(max(0, sizes.epochs - count) for count in counts)),
+            round(sum(max(0, count - sizes.epochs) for count in counts)),
+            *pauses(found, kills),
+            max(0, len(found) - WORKERS - len(kills)),
+        )
+
+
+class Runs:
+    """The processes of one form: one command for all workers, or, of torchft, one for each replica, started again when it is killed."""
+
+    def __init__(self, form: str, sizes: Sizes, folder: Path, stack: contextlib.ExitStack) -> None:
+        """Start; `stack` ends what is left."""
+        self._folder, self._stack = folder, stack
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(folder)}
+        program = [PROGRAM, form, str(sizes.epochs), str(sizes.pace), str(folder)]
+        if form == "elasticdl":
+            job = [
+                "-m",
+                "elasticdl",
+                "run",
+                "--threads_per_worker=1",
+                f"--num_workers={WORKERS}",
+                f"--output={folder / 'counts.json'}",
+            ]
+            commands = [[sys.executable, *job, "--", sys.executable, *program]]
+        elif form == "torchrun":
+            job = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc_per_node={WORKERS}",
+                "--max_restarts=100",
+            ]
+            commands = [[sys.executable, *job, *program]]
+        else:
+            self._environment["TORCHFT_LIGHTHOUSE"] = self._lighthouse()
+            commands = [[str(GLOO_PYTHON), *program, str(rank)] for rank in range(WORKERS)]
+        self._restarts = form == "torchft"
+        self._processes = [(command, self._start(command)) for command in commands]
+
+    def _lighthouse(self) -> str:
+        server = subprocess.Popen(
+            [GLOO_PYTHON, "-c", _LIGHTHOUSE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._stack.callback(_end, server)
+        assert server.stdout is not None
+        return server.stdout.readline().strip()
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self._folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                command, env=self._environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+        self._stack.callback(_end, process)
+        return process
+
+    def ended(self) -> bool:
+        """Tell whether all have ended, and start again what was killed. Raises RuntimeError for one that failed."""
+        for place, (command, process) in enumerate(self._processes):
+            code = process.poll()
+            if code is not None and code == -signal.SIGKILL and self._restarts:
+                self._processes[place] = command, self._start(command)
+            elif code:
+                raise RuntimeError(f"exit code {code}:\n{(self._folder / 'log').read_text()[-3000:]}")
+        return all(process.poll() == 0 for _, process in self._processes)
+
+
+def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        process.kill()
+        process.wait()
+
+
+def disturb(runs: Runs, folder: Path, kills: int) -> list[float]:
+    """Kill workers until training ends; return when."""
+    draw, done = random.Random(1), list[float]()
+    until, ready = time.monotonic() + PATIENCE, None
+    while not runs.ended():
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"training took more than {PATIENCE:g} s:\n{(folder / 'log').read_text()[-3000:]}"
+            )
+        time.sleep(0.02)
+        if len(done) == kills:
+            continue
+        last = done[-1] if done else 0.0
+        able = [pid for pid, times in commits(folder).items() if times and times[-1] > last and _lives(pid)]
+        if len(able) < 2:
+            ready = None
+            continue
+        ready = ready or time.monotonic()
+        if time.monotonic() > ready + BETWEEN:
+            done.append(time.time())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(draw.choice(able), signal.SIGKILL)
+            ready = None
+    return done
+
+
+def commits(folder: Path) -> dict[int, list[float]]:
+    """Return the times of commits by the process."""
+    return {
+        int(path.stem): [float(line) for line in path.read_text().split("\n")[:-1]]
+        for path in folder.glob("*.commits")
+    }
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pauses(found: dict[int, list[float]], kills: list[float]) -> tuple[float, float | None]:
+    """Return the medians of the pauses after kills and of those around joins; see `Row`."""
+    stamps = sorted(itertools.chain.from_iterable(found.values()))
+    step = statistics.median(
+        after - at for times in found.values() for at, after in itertools.pairwise(times)
+    )
+    ends = [*kills[1:], math.inf]
+    after_kills = [longest(stamps, kill, end) for kill, end in zip(kills, ends, strict=True)]
+    firsts = sorted(times[0] for times in found.values() if times)[WORKERS:]
+    alone = [at for at in firsts if not any(at - AROUND < kill < at + AROUND for kill in kills)]
+    joins = [longest(stamps, at - AROUND, at + AROUND) - step for at in alone]
+    return statistics.median(after_kills) - step, statistics.median(joins) if joins else None
+
+
+def longest(stamps: list[float], begin: float, end: float) -> float:
+    """Return the longest time between two commits, of which the later one lies in a span."""
+    within = [at for at in stamps if begin < at <= end]
+    before = max((at for at in stamps if at <= begin), default=begin)
+    return max((after - at for at, after in itertools.pairwise([before, *within])), default=0.0)
+
+
+def table(found: list[Row]) -> str:
+    """Return the rows as text."""
+    lines = [
+        f"samples of one loop, {WORKERS} workers, SIGKILLs; counted by the model. Ours: none lost or twice; s of a kill 0.3 must, 0.1 aim; "
+        "s of a join 0.15 must, 0.1 aim",
+        f"{'form':<12} {'kills':>6} {'lost':>7} {'twice':>7} {'restarted besides':>18} {'s of a kill':>12} {'s of a join':>12}  verdict",
+    ]
+    for row in found:
+        if row.missing:
+            lines.append(f"{row.form:<12} {row.missing}")
+            continue
+        join = "–" if row.join is None else f"{row.join:.2f}"
+        lines.append(
+            f"{row.form:<12} {row.kills:>6} {row.lost:>7,} {row.twice:>7,} {row.restarts:>18} {row.kill:>12.2f} {join:>12}  {row.verdict}"
+        )
+    return "\n".join(lines)
