@@ -27,7 +27,7 @@ from benchmarks.ring import GLOO_PYTHON, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "benchmarks/models/torch_samples.py")
-PATIENCE = 300.0
+PATIENCE = 500.0
 WORKERS = 3
 BETWEEN = 1.0
 """Seconds from the commits of two workers to the next kill."""
@@ -180,7 +180,9 @@ class Runs:
         return process
 
     def ended(self) -> bool:
-        """Tell whether all have ended, and start again what was killed. Raises RuntimeError for one that failed."""
+        """Tell whether training has ended, and start again what was killed. Raises RuntimeError for a process that failed."""
+        if self._restarts and any(process.poll() == 0 for _, process in self._processes):
+            return True  # a replica that comes later would begin afresh
         for place, (command, process) in enumerate(self._processes):
             code = process.poll()
             if code is not None and code == -signal.SIGKILL and self._restarts:
@@ -194,7 +196,7 @@ def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(60)  # torchrun gives its workers half of that
         process.kill()
         process.wait()
 
