@@ -166,10 +166,10 @@ def test_the_tutorial_of_pytorch_loops(clone: Path) -> None:
     assert "each of the 60,000 records of 40 epochs was trained exactly once" in output
     assert "a worker at a random moment: hit" in output
     accuracies = re.findall(r"accuracy (0\.\d+)", output)
-    assert len(accuracies) == 10 + 10 + 2 + 1
-    plain, alone, one, other, result = (float(accuracies[at]) for at in (9, 19, 20, 21, 22))
-    assert min(plain, alone, result) > 0.88
-    assert abs(plain - alone) < 0.05
+    assert len(accuracies) == 5 + 5 + 2 + 1
+    plain, alone, one, other, result = (float(accuracies[at]) for at in (4, 9, 10, 11, 12))
+    assert min(plain, alone, result) > 0.85
+    assert abs(plain - alone) < 0.06
     assert one == other == result
     run(". .venv/bin/activate\n" + clean, clone)
     assert not (clone / "digits.pt").exists()
