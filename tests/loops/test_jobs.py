@@ -18,17 +18,18 @@ from tests.job.losing import lose_one_of_each
 from tests.torch import need_torch
 
 PROGRAMS = Path(__file__).parent / "programs"
-NEEDS = {"regression": lambda: None, "flowers": need_torch, "flowers_jax": need_jax}
+NEEDS = {"flowers": need_torch, "flowers_jax": need_jax}
 EPOCHS = 40
 """Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
-@pytest.mark.parametrize("name", ["regression", "flowers", "flowers_jax"])
+@pytest.mark.parametrize("name", ["regression", "flowers", "flowers_jax", "flowers_tf"])
 def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
     name: str, start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In NumPy; in PyTorch with all that has a state: a schedule, buffers, dropout, processes that read; in JAX with optax and dropout."""
-    NEEDS[name]()
+    """In NumPy; in PyTorch with all that has a state: a schedule, buffers, dropout, processes that read; in JAX and
+    TensorFlow with an optimizer, a schedule and dropout."""
+    NEEDS.get(name, lambda: None)()
     workers = 3 if name == "regression" else 2
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     program = [sys.executable, str(PROGRAMS / f"{name}.py"), str(iris / "train" / "iris.csv")]
