@@ -51,3 +51,26 @@ def test_an_exit_code_is_a_failure_as_an_exception_is(
     assert ended.stdout.splitlines()[0] == "caught 4"
     assert ended.stdout.splitlines()[1].startswith(heard), ended.stdout + ended.stderr
     assert ended.returncode == code
+
+
+HELD = """
+import threading
+from elasticdl.worker.loop.held import watch_end
+
+go = threading.Event()
+threading.Thread(target=go.wait, name="uploads").start()
+threading.Thread(target=go.wait, name="beats", daemon=True).start()
+threading.Thread(target=input, name="stdin").start()
+watch_end(0.0)
+"""
+
+
+def test_threads_that_hold_up_the_end_are_named(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(HELD, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as held:
+        assert held.stderr is not None
+        assert "its threads stdin, uploads, and the job" in held.stderr.readline()
+        held.kill()

@@ -8,6 +8,8 @@ import sys
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
+from elasticdl.worker.loop.held import watch_end
+
 LEFT_EARLY = (
     "the program ended after step {steps:,}, before its data did: every worker runs its loop to the end; to end training early, call "
     "job.stop(reason) and go on until the loop ends"
@@ -57,6 +59,7 @@ def at_program_end(session: Finishing) -> None:
 
     sys.excepthook = on_exception
     atexit.register(at_exit)
+    watch_end()
 
 
 class _Ending(SystemExit):
