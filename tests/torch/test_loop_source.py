@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -128,3 +130,28 @@ def test_dropout_is_of_the_batch_and_not_of_what_was_drawn_before() -> None:
             train(model, optimizer, loader, lambda draws=draws: torch.rand(draws))
             digests.add(made.passes.state.digest())
     assert len(digests) == 1
+
+
+def test_a_process_of_the_data_loader_that_is_killed_is_said() -> None:
+    class Killed(Noisy):
+        def __getitem__(self, number: int) -> Any:
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError
+
+    made = source(1, Killed())
+    made.want([(0, 0, 0)])
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal|ended without a word"):
+        made.get((0, 0, 0))
+
+
+def test_a_connection_to_one_that_was_killed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset() -> Iterator[object]:
+        raise ConnectionResetError(104, "Connection reset by peer")
+        yield
+
+    made = source(1)
+    made.want([(0, 0, 0)])
+    next(made._order)
+    monkeypatch.setattr(made, "_iterator", reset())
+    with pytest.raises(RuntimeError, match=r"ended without a word.* use fewer num_workers"):
+        made.get((0, 0, 0))

@@ -19,6 +19,12 @@ from elasticdl.torch.runtime import seed_reading
 _PREFETCH = 2
 """Batches of each worker process that are on their way, as in PyTorch."""
 
+_ENDED = (
+    "a process of the DataLoader has ended without a word, as those do that the kernel kills for memory; use fewer num_workers, a smaller "
+    "prefetch_factor, or ask for more memory"
+)
+"""What lies behind a connection that is closed: PyTorch says it only if it looks before it receives."""
+
 
 class BatchSource:
     """Implements `elasticdl.worker.contract.loop.LoopSource`; one thread calls it."""
@@ -71,9 +77,11 @@ class BatchSource:
         before = None if not order.asked else order.asked[0]
         try:
             batch = next(self._iterator)
-        except BaseException:
+        except BaseException as error:
             if before is not None or order.asked:
                 order.asked.popleft()
+            if self._parallel and isinstance(error, ConnectionError | EOFError):
+                raise RuntimeError(_ENDED) from error
             raise
         key = order.asked.popleft()
         if key == urgent or key in self._wanted:
