@@ -327,6 +327,7 @@ RECORDS: tuple[dict[str, Any], ...] = (
             "reason": "",
         },
         "evicted": ["worker-1-1"],
+        "fruitless": [0, 0],
     },
     {"type": "launched", "lives": ["worker-0-1"]},
     {"type": "workers", "joined": ["worker-0-1"], "left": [], "evicted": ["worker-1-1"]},

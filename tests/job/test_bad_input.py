@@ -272,7 +272,7 @@ def test_a_disk_that_is_full_at_the_start_ends_the_job_with_its_name(
         result,
         1,
         "the journal can't be written (No space left on device",
-        "nothing trained",
+        "without a result",
         "numbers.tfrecord",
     )
 

@@ -231,6 +231,11 @@ def _names(body: object) -> tuple[str, ...]:
     return tuple(map(text, items(body)))
 
 
+def _fruitless(body: object) -> Fruitless:
+    views, held = items(body, 2)
+    return Fruitless(integer(views), integer(held))
+
+
 def _task(value: object) -> TaskNumber:
     return TaskNumber(integer(value))
 
@@ -269,7 +274,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         _optional(_read_plan, b.get("plan")),
     ),
     "view": lambda b: ViewRecord(
-        view_from_json(b["view"]), _names(b["evicted"]), Fruitless(*map(int, b["fruitless"]))
+        view_from_json(b["view"]), _names(b["evicted"]), _fruitless(b["fruitless"])
     ),
     "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),
     "workers": lambda b: WorkersRecord(_names(b["joined"]), _names(b["left"]), _names(b["evicted"])),
