@@ -21,6 +21,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What jobs set, as long as nobody has: JAX sets another level when it is imported, and processes of later tests would inherit that.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 # A busy machine is no defect.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
