@@ -29,14 +29,14 @@ demo: setup
 demo-ps: setup
 	$(BIN)/python -m examples.demo_ps
 
-# Three tests at a time, because many wait for a fault to be noticed while a core is free, beside those of the core, which are shown at the
-# end; but those against Kubernetes one by one: whole clusters, nodes and networks of this machine belong to each. OPTIONS, of pytest, may
-# leave out what has run already.
+# Three tests at a time, because many wait for a fault to be noticed while a core is free; but those against Kubernetes one by one: whole
+# clusters, nodes and networks of this machine belong to each. They wait most of the time, so the core's tests are built and run beside them
+# and shown at the end. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
+	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); failed=$$?; \
 	(cd rust && exec $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
 	trap "kill $$core 2> /dev/null" EXIT INT TERM; \
-	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); failed=$$?; \
 	$(BIN)/pytest tests/kubernetes || failed=$$?; \
 	wait $$core || failed=$$?; \
 	cat build/core-tests.txt; exit $$failed
