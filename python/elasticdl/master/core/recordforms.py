@@ -273,9 +273,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         tuple(map(_read_shard, items(b["validation"]))),
         _optional(_read_plan, b.get("plan")),
     ),
-    "view": lambda b: ViewRecord(
-        view_from_json(b["view"]), _names(b["evicted"]), _fruitless(b["fruitless"])
-    ),
+    "view": lambda b: ViewRecord(view_from_json(b["view"]), _names(b["evicted"]), _fruitless(b["fruitless"])),
     "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),
     "workers": lambda b: WorkersRecord(_names(b["joined"]), _names(b["left"]), _names(b["evicted"])),
     "snapshot": lambda b: SnapshotRecord(
