@@ -12,7 +12,6 @@ from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput
 from elasticdl.jax import building
-from elasticdl.jax.building import Batch
 from elasticdl.jax.evaluation import JaxEvaluator
 from elasticdl.jax.export import MODEL, export
 from elasticdl.jax.gradients import Gradients
@@ -22,8 +21,10 @@ from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records, picked
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.hooks import Callbacks
 from elasticdl.worker.modelstate import ModelState
+from elasticdl.worker.usercode import FIRST_STEP, failure
 
 
 class JaxAdapter:
@@ -34,7 +35,7 @@ class JaxAdapter:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec = user, spec
-        self._feed = building.Feed(user, Mode.TRAINING, metadata)
+        self._feed = building.make_feed(user, Mode.TRAINING, metadata)
         self._steps = 0
 
     def prepare(self, sample: Records) -> None:
@@ -74,7 +75,7 @@ class JaxAdapter:
         except BadInput:
             raise
         except Exception as error:
-            raise building.describe_failure(self._user, batch, error) from error
+            raise failure(self._user, FIRST_STEP, error, building.given(batch)) from error
         finally:
             self.zero()
 

@@ -6,7 +6,7 @@ touched: an evaluation is a function of the model's variables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import Metric, MetricCatalog, StateArray
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadData, BadModel
 from elasticdl.jax import building
-from elasticdl.jax.building import Batch
 from elasticdl.jax.runtime import seeds_of
 from elasticdl.jax.step import Model
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch
+from elasticdl.worker.usercode import try_evaluation
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 _MEAN = (StateArray("sum_and_weight", (2,), "float64"),)
@@ -36,7 +35,7 @@ class JaxEvaluator:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, model: Model) -> None:
         """`metadata`: what the reader knows of the evaluation data's records."""
         self._user, self._spec, self._model = user, spec, model
-        self._feed = building.Feed(user, Mode.EVALUATION, metadata)
+        self._feed = building.make_feed(user, Mode.EVALUATION, metadata)
         self._task, self._chunk = 0, 0
 
     def prepare(self, sample: Records) -> None:
@@ -49,23 +48,7 @@ class JaxEvaluator:
                 )
         described = (Metric(one.name, one.output, _MEAN) for one in self._metrics)
         self._catalog = MetricCatalog((Metric(LOSS, "", _MEAN), *described))
-        batch = self.convert(sample)
-        if not batch.examples:
-            raise BadData(
-                f"{self._user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-            )
-        try:
-            self.begin_task(0)
-            self.evaluate(batch)
-            self.metric_values(self.task_state())
-        except BadInput:
-            raise
-        except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)} and labels {building.shown(batch.labels)}"
-            ) from error
-        self.begin_task(0)
+        try_evaluation(self, self._user, sample, building.given)
 
     def catalog(self) -> MetricCatalog:
         """Return the metrics: the loss, then the user's."""
@@ -108,16 +91,7 @@ class JaxEvaluator:
 
 def _sum(one: UserMetric, batch: Batch, outputs: Any) -> tuple[float, float]:
     """Return the sum of a function's values over the examples of a batch, and what that weighs."""
-    labels = batch.labels
-    if one.output:
-        if not isinstance(outputs, Mapping) or one.output not in outputs:
-            known = sorted(outputs) if isinstance(outputs, Mapping) else []
-            raise BadModel(
-                f"{one.where}: the model has no output {one.output!r}{nearest(one.output, known)}; it has {', '.join(known) or 'one only'}"
-            )
-        outputs = outputs[one.output]
-        labels = labels[one.output] if isinstance(labels, Mapping) and one.output in labels else labels
-    values = np.asarray(one.metric(labels, outputs))
+    values = np.asarray(one.metric(one.labels_of(batch.labels), one.output_of(outputs)))
     if values.dtype.kind not in "biufV" or (values.ndim and len(values) != batch.examples):
         raise BadModel(
             f"{one.where}: expected one value per example ({batch.examples}), or a scalar, received {building.shown(values)}"

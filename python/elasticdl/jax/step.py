@@ -18,11 +18,12 @@ from flax import nnx
 
 from elasticdl.errors import BadModel
 from elasticdl.jax import building
-from elasticdl.jax.building import Batch
 from elasticdl.jax.runtime import seed_python
 from elasticdl.jax.state import Leaves
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch, call, leaves
 from elasticdl.worker.modelfile import describe
+from elasticdl.worker.usercode import run
 
 LARGEST_VARIABLE = 64 << 10
 """Bytes of a variable that may change while the model trains without being a parameter; larger ones are constants."""
@@ -93,11 +94,11 @@ class Model:
     def _trace_gradient(
         self, parameters: Any, others: Any, random: Any, seeds: Any, features: Any, labels: Any, weights: Any
     ) -> tuple[Any, Any, Any]:
-        batch = Batch(len(building.leaves(features)[0]), features, labels, weights)
+        batch = Batch(len(leaves(features)[0]), features, labels, weights)
 
         def mean_loss(parameters: Any) -> tuple[Any, Any]:
             model = self._whole(self._trained, parameters, others, random, seeds)
-            loss = building.loss_of(self._user, batch, building.call(model, features))
+            loss = building.loss_of(self._user, batch, call(model, features))
             return loss, self._after(model, others)
 
         (loss, after), slopes = jax.value_and_grad(mean_loss, has_aux=True)(parameters)
@@ -124,13 +125,13 @@ class Model:
         return after
 
     def _trace_outputs(self, parameters: Any, others: Any, random: Any, seeds: Any, features: Any) -> Any:
-        return building.call(self._whole(self._evaluated, parameters, others, random, seeds), features)
+        return call(self._whole(self._evaluated, parameters, others, random, seeds), features)
 
     def _trace_evaluation(
         self, parameters: Any, others: Any, random: Any, seeds: Any, features: Any, labels: Any, weights: Any
     ) -> tuple[Any, Any]:
         outputs = self._trace_outputs(parameters, others, random, seeds, features)
-        batch = Batch(len(building.leaves(features)[0]), features, labels, weights)
+        batch = Batch(len(leaves(features)[0]), features, labels, weights)
         return outputs, building.loss_of(self._user, batch, outputs)
 
 
@@ -140,7 +141,7 @@ class Update:
     def __init__(self, user: UserModel, optimizer: optax.GradientTransformation, parameters: Leaves) -> None:
         """Make the state. Raises BadModel."""
         self._user, self._optimizer, self._parameters = user, optimizer, parameters
-        self.state = Leaves(building.run(user, optimizer.init, parameters.tree(parameters.arrays)))
+        self.state = Leaves(run(user, optimizer.init, parameters.tree(parameters.arrays)))
         # what is donated is changed in its own memory
         self._update = jax.jit(self._trace, donate_argnums=(0, 1))
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from elasticdl.checkpoint.savedrows import SavedRows
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.jax import building
-from elasticdl.jax.building import Batch
 from elasticdl.jax.evaluation import JaxEvaluator
 from elasticdl.jax.export import MODEL, export, plain
 from elasticdl.jax.runtime import seeds_of
@@ -21,9 +20,10 @@ from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.modelstate import arrays_of
 from elasticdl.worker.npzfile import read_npz
+from elasticdl.worker.usercode import FIRST_OUTPUTS, failure
 
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 
@@ -34,7 +34,7 @@ class JaxTrained:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec, self._from = user, spec, weights
-        self._feed = building.Feed(user, Mode.PREDICTION, metadata)
+        self._feed = building.make_feed(user, Mode.PREDICTION, metadata)
 
     def prepare(self, sample: Records) -> None:
         """Build the model, and take its weights. Raises BadModel or BadData."""
@@ -52,10 +52,8 @@ class JaxTrained:
             if batch.examples:
                 self._model.outputs(batch.features, seeds_of(self._spec.seed, 0, 0))
         except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the model failed on the first records: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)}"
-            ) from error
+            given = building.shown(batch.features)
+            raise failure(self._user, FIRST_OUTPUTS, error, given) from error
 
     def evaluator(self, metadata: Any) -> JaxEvaluator:
         """Return what evaluates this model."""

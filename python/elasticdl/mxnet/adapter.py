@@ -13,7 +13,6 @@ from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.mxnet import building
-from elasticdl.mxnet.building import Batch
 from elasticdl.mxnet.evaluation import MxnetEvaluator
 from elasticdl.mxnet.export import export
 from elasticdl.mxnet.gradients import Gradients
@@ -23,7 +22,9 @@ from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.hooks import Callbacks
+from elasticdl.worker.usercode import FIRST_STEP, failure
 
 
 class MxnetAdapter:
@@ -46,7 +47,7 @@ class MxnetAdapter:
         except BadInput:
             raise
         except Exception as error:
-            raise building.describe_failure(user, batch, error) from error
+            raise failure(user, FIRST_STEP, error, building.given(batch)) from error
         self._inputs = len(batch.features)
         self._begin()
         self._callbacks = Callbacks(user)
@@ -69,7 +70,7 @@ class MxnetAdapter:
         except BadInput:
             raise
         except Exception as error:
-            raise building.describe_failure(user, batch, error) from error
+            raise failure(user, FIRST_STEP, error, building.given(batch)) from error
         self.load(before)
         self.zero()
 
@@ -84,7 +85,7 @@ class MxnetAdapter:
         if not batch.examples:
             return False
         if batch.examples == 1:
-            batch = batch.doubled()
+            batch = building.doubled(batch)
         outputs = self.model(*building.arrays_of(batch.features))
         loss = building.loss_of(self._user, batch, outputs)
         mx.nd.waitall()

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadData, BadModel
 from elasticdl.mxnet.internals import is_sparse
 from elasticdl.mxnet.runtime import seed_chunk
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch, count, mapped
+from elasticdl.worker.usercode import function_name, run
 
 _REMEDY = "feed returns (features, labels) or (features, labels, weights): arrays of NumPy, or tuples of them"
 _TYPES = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool")
 """Of arrays, that MXNet takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A chunk, in arrays of NumPy: they are made in another thread than MXNet's.
+def doubled(batch: Batch) -> Batch:
+    """Return the batch with each example once more."""
 
-    Attributes:
-        examples: n; 0 if `feed` made none of the records.
-        features: the model's positional arguments.
-        labels: an array, or a tuple of them, given to the loss; None in a prediction.
-        weights: of the examples, shape [n], or None.
-    """
+    def twice(array: Any) -> Any:
+        return None if array is None else np.concatenate([array, array])
 
-    examples: int
-    features: tuple[npt.NDArray[Any], ...] = field(repr=False)
-    labels: Any = field(default=None, repr=False)
-    weights: Any = field(default=None, repr=False)
-
-    def doubled(self) -> Batch:
-        """Return the batch with each example once more."""
-
-        def twice(arrays: Any) -> Any:
-            if isinstance(arrays, tuple):
-                return tuple(map(twice, arrays))
-            return None if arrays is None else np.concatenate([arrays, arrays])
-
-        return Batch(2 * self.examples, twice(self.features), twice(self.labels), twice(self.weights))
+    return replace(batch.changed(lambda arrays: mapped(twice, arrays)), examples=2 * batch.examples)
 
 
 def make_model(user: UserModel, seed: int, sample: Batch | None) -> Any:
@@ -57,12 +40,12 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> Any:
     """
     seed_chunk(seed, 0, 0)
     with mx.name.NameManager():  # names end in numbers, which begin at 0 here
-        made = _call(user, user.model, **user.params)
+        made = run(user, user.model, **user.params)
     if mx.util.is_np_array() or mx.util.is_np_shape():
         raise BadModel(f"{user.path}: npx.set_np() is in force, and models get arrays of mx.nd; leave it out")
     if not isinstance(made, mx.gluon.HybridBlock):
         raise BadModel(
-            f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a gluon.HybridBlock"
+            f"{user.path}: {function_name(user.model)} returned a {type(made).__name__}; expected a gluon.HybridBlock"
         )
     made.apply(lambda block: _refuse_grouped(block, user))
     parameters = parameters_of(made).values()
@@ -114,19 +97,19 @@ def _check_parameter(one: Any, user: UserModel) -> None:
 
 def make_optimizer(user: UserModel, parameters: Mapping[int, Any]) -> Any:
     """Return the user's optimizer of these parameters, as a Trainer makes it. Raises BadModel."""
-    made = _call(user, user.optimizer)
+    made = run(user, user.optimizer)
     name, keywords = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if isinstance(name, str) and isinstance(keywords, dict):
-        return _call(user, mx.optimizer.create, name, param_dict=dict(parameters), **keywords)
+        return run(user, mx.optimizer.create, name, param_dict=dict(parameters), **keywords)
     if isinstance(made, mx.gluon.Trainer):
         raise BadModel(
-            f"{user.path}: {_name(user.optimizer)} returned a Trainer; return the optimizer that it is made with: the job "
+            f"{user.path}: {function_name(user.optimizer)} returned a Trainer; return the optimizer that it is made with: the job "
             "takes a Trainer's place, and averages gradients itself, without a kvstore"
         )
     if not isinstance(made, mx.optimizer.Optimizer):
         raise BadModel(
-            f"{user.path}: {_name(user.optimizer)} returned a {type(made).__name__}; expected an mx.optimizer.Optimizer, a name of one, or "
-            "(name, parameters)"
+            f"{user.path}: {function_name(user.optimizer)} returned a {type(made).__name__}; expected an mx.optimizer.Optimizer, a "
+            "name of one, or (name, parameters)"
         )
     made.param_dict = dict(parameters)
     return made
@@ -146,9 +129,7 @@ def numbered_parameters(model: Any) -> dict[int, Any]:
 
 def arrays_of(arrays: Any) -> Any:
     """Return arrays of MXNet for those of NumPy, or for a tuple of them; None for None."""
-    if isinstance(arrays, tuple):
-        return tuple(map(arrays_of, arrays))
-    return None if arrays is None else mx.nd.array(arrays, dtype=arrays.dtype)
+    return mapped(lambda one: None if one is None else mx.nd.array(one, dtype=one.dtype), arrays)
 
 
 def loss_of(user: UserModel, batch: Batch, outputs: Any) -> Any:
@@ -158,21 +139,21 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> Any:
     found = user.loss(outputs, labels) if is_block else user.loss(labels, outputs)
     if not isinstance(found, mx.nd.NDArray) or found.ndim > 1 or found.shape[0] not in (1, batch.examples):
         raise BadModel(
-            f"{user.path}: {_name(user.loss)} returned {shown(found)} for {batch.examples} examples; expected one value for each, or "
-            "one in all"
+            f"{user.path}: {function_name(user.loss)} returned {shown(found)} for {batch.examples} examples; expected one value for each, "
+            "or one in all"
         )
     if batch.weights is None:
         return found
     if found.shape[0] != batch.examples:
         raise BadModel(
-            f"{user.path}: feed gives weights of the examples, and {_name(user.loss)} returned one value for all; let it return "
+            f"{user.path}: feed gives weights of the examples, and {function_name(user.loss)} returned one value for all; let it return "
             "one value per example"
         )
     return found * arrays_of(batch.weights)
 
 
 class Feed:
-    """The user's `feed` in one mode."""
+    """The user's `feed` in one mode; batches are in arrays of NumPy: they are made in another thread than MXNet's."""
 
     def __init__(self, user: UserModel, mode: str, metadata: Any) -> None:
         """`metadata`: what the reader knows of its records, the third argument of `feed`."""
@@ -191,12 +172,8 @@ class Feed:
         labels = None if predicts else self._arrays(made[1])
         weights = self._arrays(made[2]) if len(made) == 3 and not predicts else None
         features = features if isinstance(features, tuple) else (features,)
-        counts = {len(one) for one in (*features, *_leaves(labels), *_leaves(weights))}
-        if len(counts) != 1:
-            raise BadData(
-                f"{self._user.path}: feed returned {' and '.join(map(str, sorted(counts)))} examples; all arrays have one for each"
-            )
-        return Batch(counts.pop(), features, labels, weights)
+        counted = (*features, *_leaves(labels), *_leaves(weights))
+        return Batch(count(counted, self._user.path, "arrays"), features, labels, weights)
 
     def _arrays(self, made: Any) -> Any:
         if isinstance(made, tuple):
@@ -227,23 +204,9 @@ def shown(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInput:
-    """Return what is said when the first step fails: what `feed` gave, and what the user's code raised."""
-    return BadModel(
-        f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
-        f"feed gave {shown(batch.features)} and labels {shown(batch.labels)}"
-    )
-
-
-def _call(user: UserModel, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    try:
-        return function(*arguments, **keywords)
-    except Exception as error:
-        raise BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}") from error
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
+def given(batch: Batch) -> str:
+    """Return what `feed` gave, for messages."""
+    return f"{shown(batch.features)} and labels {shown(batch.labels)}"
 
 
 def named_outputs(outputs: Any) -> Mapping[str, Any]:

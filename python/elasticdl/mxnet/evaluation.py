@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import Metric, MetricCatalog, StateArray
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadData, BadModel
 from elasticdl.mxnet import building
-from elasticdl.mxnet.building import Batch
 from elasticdl.mxnet.runtime import seed_chunk
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch
+from elasticdl.worker.usercode import try_evaluation
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 Arrays = list[npt.NDArray[Any]]
@@ -46,23 +46,7 @@ class MxnetEvaluator:
         described = (Metric(one.name, one.output, _STATE) for one in self._metrics)
         self._catalog = MetricCatalog((Metric(LOSS, "", _STATE), *described))
         self._catalog.check_size(f"{self._user.path}: {self._spec.eval_metrics_fn}()")
-        batch = self.convert(sample)
-        if not batch.examples:
-            raise BadData(
-                f"{self._user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-            )
-        try:
-            self.begin_task(0)
-            self.evaluate(batch)
-            self.metric_values(self.task_state())
-        except BadInput:
-            raise
-        except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)} and labels {building.shown(batch.labels)}"
-            ) from error
-        self.begin_task(0)
+        try_evaluation(self, self._user, sample, building.given)
 
     def catalog(self) -> MetricCatalog:
         """Return the metrics: the loss, then the user's."""

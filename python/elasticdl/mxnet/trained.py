@@ -10,7 +10,6 @@ import mxnet as mx
 from elasticdl.checkpoint.savedrows import SavedRows
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.mxnet import building
-from elasticdl.mxnet.building import Batch
 from elasticdl.mxnet.evaluation import MxnetEvaluator
 from elasticdl.mxnet.export import PARAMETERS, export
 from elasticdl.mxnet.internals import by_structure
@@ -21,7 +20,8 @@ from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch
+from elasticdl.worker.usercode import FIRST_OUTPUTS, failure
 
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 
@@ -50,10 +50,8 @@ class MxnetTrained:
             if batch.examples:
                 self._outputs(batch, 0, 0)
         except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the model failed on the first records: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(batch.features)}"
-            ) from error
+            given = building.shown(batch.features)
+            raise failure(self._user, FIRST_OUTPUTS, error, given) from error
 
     def evaluator(self, metadata: Any) -> MxnetEvaluator:
         """Return what evaluates this model."""

@@ -13,7 +13,6 @@ from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
-from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved, own_device, pinned
 from elasticdl.torch.evaluation import TorchEvaluator
 from elasticdl.torch.export import export
@@ -23,6 +22,7 @@ from elasticdl.torch.state import TorchState
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch, call
 from elasticdl.worker.hooks import Callbacks
 
 
@@ -34,7 +34,7 @@ class TorchAdapter:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec = user, spec
-        self._feed = building.Feed(user, Mode.TRAINING, metadata)
+        self._feed = building.make_feed(user, Mode.TRAINING, metadata)
         self._steps = 0
         self._device = own_device()
 
@@ -89,7 +89,7 @@ class TorchAdapter:
         batch = batch.changed(lambda tensors: moved(tensors, self._device))
         self._gradients.begin()
         self.model.train()
-        loss = building.loss_of(self._user, batch, building.call(self.model, batch.features))
+        loss = building.loss_of(self._user, batch, call(self.model, batch.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
         loss.backward()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.spec.jobspec import Mode
 from elasticdl.torch.processgroups import refuse_grouped, refused_group
 from elasticdl.torch.runtime import seed_chunk, settle_compiler
-from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch, Expected, Feed, call
+from elasticdl.worker.usercode import FIRST_STEP, failure, function_name
 
 _REMEDY = (
     "feed returns (features, labels) or (features, labels, weights): tensors, or tuples or dicts of them"
@@ -23,27 +22,6 @@ _STATEFUL = {
     torch.optim.LBFGS: "it evaluates the loss several times a step",
     torch.optim.SparseAdam: "it wants sparse gradients",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A chunk as a model takes it.
-
-    Attributes:
-        examples: n; 0 if `feed` made none of the records.
-        features: a tensor, a tuple of tensors (positional arguments of the model) or a dict of them (keyword arguments).
-        labels: likewise, given to the loss; None in a prediction.
-        weights: of the examples, shape [n], or None.
-    """
-
-    examples: int
-    features: Any = field(repr=False)
-    labels: Any = field(default=None, repr=False)
-    weights: torch.Tensor | None = field(default=None, repr=False)
-
-    def changed(self, change: Callable[[Any], Any]) -> Batch:
-        """Return the batch with other tensors for its own, such as on another device."""
-        return Batch(self.examples, change(self.features), change(self.labels), change(self.weights))
 
 
 def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Module:
@@ -56,7 +34,7 @@ def make_model(user: UserModel, seed: int, sample: Batch | None) -> torch.nn.Mod
     settle_compiler()
     if not isinstance(made, torch.nn.Module):
         raise BadModel(
-            f"{user.path}: {_name(user.model)} returned a {type(made).__name__}; expected a torch.nn.Module"
+            f"{user.path}: {function_name(user.model)} returned a {type(made).__name__}; expected a torch.nn.Module"
         )
     refuse_grouped(made, user.path)
     if sample is not None and any(map(torch.nn.parameter.is_lazy, made.parameters())):
@@ -86,13 +64,13 @@ def make_optimizer(user: UserModel, model: torch.nn.Module) -> torch.optim.Optim
     made = _call(user, user.optimizer, list(model.parameters()))
     if not isinstance(made, torch.optim.Optimizer):
         raise BadModel(
-            f"{user.path}: {_name(user.optimizer)} returned a {type(made).__name__}; expected a torch.optim.Optimizer"
+            f"{user.path}: {function_name(user.optimizer)} returned a {type(made).__name__}; expected a torch.optim.Optimizer"
         )
     refuse_unusual(made, user.path)
     known = {id(one) for one in model.parameters()}
     if any(id(one) not in known for one in parameters_of(made)):
         raise BadModel(
-            f"{user.path}: {_name(user.optimizer)} has parameters that are not the model's; give it those that it receives"
+            f"{user.path}: {function_name(user.optimizer)} has parameters that are not the model's; give it those that it receives"
         )
     return made
 
@@ -128,23 +106,14 @@ def make_schedule(user: UserModel, optimizer: torch.optim.Optimizer) -> Schedule
         made, torch.optim.lr_scheduler.LRScheduler
     ):
         raise BadModel(
-            f"{user.path}: {_name(user.lr_scheduler)} returned {made!r:.100}; expected a scheduler of torch.optim.lr_scheduler that steps "
-            'without a metric, or (scheduler, "epoch")'
+            f"{user.path}: {function_name(user.lr_scheduler)} returned {made!r:.100}; expected a scheduler of torch.optim.lr_scheduler "
+            'that steps without a metric, or (scheduler, "epoch")'
         )
     if made.optimizer is not optimizer:
         raise BadModel(
-            f"{user.path}: {_name(user.lr_scheduler)} is of another optimizer; give it the one that it receives"
+            f"{user.path}: {function_name(user.lr_scheduler)} is of another optimizer; give it the one that it receives"
         )
     return Schedule(made, by_epoch)
-
-
-def call(model: torch.nn.Module, features: Any) -> Any:
-    """Call a model: a tuple of features are positional arguments, a dict keyword arguments."""
-    if isinstance(features, tuple):
-        return model(*features)
-    if isinstance(features, Mapping):
-        return model(**features)
-    return model(features)
 
 
 def loss_of(user: UserModel, batch: Batch, outputs: Any) -> torch.Tensor:
@@ -157,74 +126,32 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> torch.Tensor:
             else f"a {type(found).__name__}"
         )
         raise BadModel(
-            f"{user.path}: {_name(user.loss)} returned {shown}; expected a scalar, or one value per example"
+            f"{user.path}: {function_name(user.loss)} returned {shown}; expected a scalar, or one value per example"
         )
     if found.dim() == 1:
         if len(found) != batch.examples:
             raise BadModel(
-                f"{user.path}: {_name(user.loss)} returned {len(found)} values for {batch.examples} examples; expected one for each"
+                f"{user.path}: {function_name(user.loss)} returned {len(found)} values for {batch.examples} examples; expected one for each"
             )
         return found.mean() if batch.weights is None else (found * batch.weights).sum() / batch.examples
     if batch.weights is not None:
         raise BadModel(
-            f"{user.path}: feed gives weights of the examples, and {_name(user.loss)} returned their mean; let it return one value per "
-            "example (reduction='none')"
+            f"{user.path}: feed gives weights of the examples, and {function_name(user.loss)} returned their mean; let it return one value "
+            "per example (reduction='none')"
         )
     return found
 
 
-class Feed:
-    """The user's `feed` in one mode."""
-
-    def __init__(self, user: UserModel, mode: str, metadata: Any) -> None:
-        """`metadata`: what the reader knows of its records, the third argument of `feed`."""
-        self._user, self._mode, self._metadata = user, mode, metadata
-
-    def __call__(self, records: Records) -> Batch:
-        """Return the batch made of a chunk's records, which are arrays by name if they are columns. Raises BadData."""
-        given = records.arrays if isinstance(records, Columns) else records
-        made = self._user.feed(given, self._mode, self._metadata)
-        predicts = self._mode == Mode.PREDICTION
-        if predicts and not (isinstance(made, tuple) and len(made) in (2, 3)):
-            made = (made, None)
-        if not isinstance(made, tuple) or len(made) not in (2, 3):
-            raise BadData(f"{self._user.path}: feed returned a {type(made).__name__}; {_REMEDY}")
-        features, labels, weights = self._tensors(made[0]), None, None
-        if not predicts:
-            labels = self._tensors(made[1])
-            weights = self._tensors(made[2]) if len(made) == 3 else None
-        counts = {len(one) for one in (*leaves(features), *leaves(labels), *leaves(weights))}
-        if len(counts) != 1:
-            raise BadData(
-                f"{self._user.path}: feed returned {' and '.join(map(str, sorted(counts)))} examples; all tensors have one for each"
-            )
-        return Batch(counts.pop(), features, labels, weights)
-
-    def _tensors(self, made: Any) -> Any:
-        if isinstance(made, Mapping):
-            return {name: self._tensors(one) for name, one in made.items()}
-        if isinstance(made, tuple):
-            return tuple(map(self._tensors, made))
-        try:
-            tensor = torch.as_tensor(made)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise BadData(
-                f"{self._user.path}: feed returned a {type(made).__name__} ({error}); {_REMEDY}"
-            ) from None
-        if not tensor.dim():
-            raise BadData(f"{self._user.path}: feed returned a scalar; {_REMEDY}")
-        return tensor
+def make_feed(user: UserModel, mode: str, metadata: Any) -> Feed:
+    """Return the user's `feed` in one mode, of tensors; `metadata`: its third argument, what the reader knows of its records."""
+    return Feed(user, mode, metadata, Expected(_tensor, "tensors", _REMEDY))
 
 
-def leaves(tensors: Any) -> Sequence[torch.Tensor]:
-    """Return the tensors of a tree of them, in order; none of None."""
-    if tensors is None:
-        return ()
-    if isinstance(tensors, Mapping):
-        return [leaf for one in tensors.values() for leaf in leaves(one)]
-    if isinstance(tensors, tuple | list):
-        return [leaf for one in tensors for leaf in leaves(one)]
-    return (tensors,)
+def _tensor(made: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(made)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadData(f"feed returned a {type(made).__name__} ({error})") from None
 
 
 def shown(tensors: Any) -> str:
@@ -240,12 +167,14 @@ def shown(tensors: Any) -> str:
     )
 
 
+def given(batch: Batch) -> str:
+    """Return what `feed` gave, for messages."""
+    return f"{shown(batch.features)} and labels {shown(batch.labels)}"
+
+
 def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInput:
     """Return what is said when the first step fails: what `feed` gave, and what the user's code raised."""
-    return refused_group(error, user.path) or BadModel(
-        f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
-        f"feed gave {shown(batch.features)} and labels {shown(batch.labels)}"
-    )
+    return refused_group(error, user.path) or failure(user, FIRST_STEP, error, given(batch))
 
 
 def _call(user: UserModel, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -254,9 +183,5 @@ def _call(user: UserModel, function: Callable[..., Any], *arguments: Any, **keyw
     except BadModel as error:  # of a layer of this package, which does not know the file
         raise BadModel(f"{user.path}: {error}") from error
     except Exception as error:
-        failed = BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}")
+        failed = failure(user, f"{function_name(function)} failed", error)
         raise refused_group(error, user.path) or failed from error
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)

@@ -15,17 +15,16 @@ import numpy.typing as npt
 import torch
 
 from elasticdl.control.protocol.metricstates import TYPES, Metric, MetricCatalog, StateArray
-from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.spec.edge import nearest
+from elasticdl.errors import BadData, BadModel
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
-from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved, on_cpu, own_device, pinned
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.fedbatch import Batch, call
+from elasticdl.worker.usercode import try_evaluation
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 Arrays = list[npt.NDArray[Any]]
@@ -90,7 +89,7 @@ class _Object:
 
     def update(self, batch: Batch, outputs: Any, loss: float) -> None:
         """Add a batch."""
-        self.user.metric.update(_of_output(self.user, outputs), _of_labels(self.user, batch.labels))
+        self.user.metric.update(self.user.output_of(outputs), self.user.labels_of(batch.labels))
 
     def arrays(self) -> Arrays:
         """Return the state."""
@@ -160,7 +159,7 @@ class TorchEvaluator:
         """`metadata`: what the reader knows of the evaluation data's records; `weights`: None if the model has all of them."""
         self._user, self._spec, self._model = user, spec, model
         self._weights = weights or OwnWeights()
-        self._feed = building.Feed(user, Mode.EVALUATION, metadata)
+        self._feed = building.make_feed(user, Mode.EVALUATION, metadata)
         self._task, self._chunk = 0, 0
         self._device = own_device()
 
@@ -181,24 +180,10 @@ class TorchEvaluator:
                 )
         self._catalog = MetricCatalog(tuple(one.described for one in self._metrics))
         self._catalog.check_size(f"{self._user.path}: {self._spec.eval_metrics_fn}()")
-        batch = self.convert(sample)
-        if not batch.examples:
-            raise BadData(
-                f"{self._user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-            )
-        try:
-            self.begin_task(0)
-            self.evaluate(batch, self._weights.any_rows(batch))
-            self.metric_values(self.task_state())
-        except BadInput:
-            raise
-        except Exception as error:
-            given = self._weights.batch_of(batch)
-            raise BadModel(
-                f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(given.features)} and labels {building.shown(given.labels)}"
-            ) from error
-        self.begin_task(0)
+        weights = self._weights
+        try_evaluation(
+            self, self._user, sample, lambda batch: building.given(weights.batch_of(batch)), weights.any_rows
+        )
 
     def catalog(self) -> MetricCatalog:
         """Return the metrics: the loss, then the user's."""
@@ -225,7 +210,7 @@ class TorchEvaluator:
             with torch.no_grad():
                 there = batch.changed(lambda tensors: moved(tensors, self._device))
                 with self._weights.looking_up(converted, there, rows):
-                    outputs = building.call(self._model, there.features)
+                    outputs = call(self._model, there.features)
                 loss = float(building.loss_of(self._user, there, outputs))
                 outputs = on_cpu(outputs)  # where metrics and their states are
                 for one in self._metrics:
@@ -251,7 +236,7 @@ class TorchEvaluator:
 
 def _sum(one: UserMetric, batch: Batch, outputs: Any) -> tuple[float, float]:
     """Return the sum of a function's values over the examples of a batch, and what that weighs."""
-    values = torch.as_tensor(one.metric(_of_labels(one, batch.labels), _of_output(one, outputs)))
+    values = torch.as_tensor(one.metric(one.labels_of(batch.labels), one.output_of(outputs)))
     if values.is_complex() or (values.dim() and len(values) != batch.examples):
         raise BadModel(
             f"{one.where}: expected one value per example ({batch.examples}), or a scalar, received {building.shown(values)}"
@@ -265,23 +250,6 @@ def _sum(one: UserMetric, batch: Batch, outputs: Any) -> tuple[float, float]:
         )
     values = values.reshape(batch.examples, -1).mean(1)
     return float((values * batch.weights).sum()), float(batch.weights.sum())
-
-
-def _of_output(one: UserMetric, outputs: Any) -> Any:
-    if not one.output:
-        return outputs
-    if not isinstance(outputs, Mapping) or one.output not in outputs:
-        known = sorted(outputs) if isinstance(outputs, Mapping) else []
-        raise BadModel(
-            f"{one.where}: the model has no output {one.output!r}{nearest(one.output, known)}; it has {', '.join(known) or 'one only'}"
-        )
-    return outputs[one.output]
-
-
-def _of_labels(one: UserMetric, labels: Any) -> Any:
-    return (
-        labels[one.output] if one.output and isinstance(labels, Mapping) and one.output in labels else labels
-    )
 
 
 def _number(value: Any) -> MetricValue:

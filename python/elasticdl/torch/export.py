@@ -10,7 +10,8 @@ import torch
 
 from elasticdl.errors import BadModel
 from elasticdl.files.output import made_beside
-from elasticdl.torch.building import Batch, plain
+from elasticdl.torch.building import plain
+from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.modelfile import describe
 
 

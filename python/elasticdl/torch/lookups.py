@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from elasticdl.errors import BadModel
-from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved
 from elasticdl.torch.embedding import Embedding, as_int64
 from elasticdl.torch.tables import Ids, Tables, ids_of
+from elasticdl.worker.fedbatch import Batch
 
 Distinct = TypeVar("Distinct")
 

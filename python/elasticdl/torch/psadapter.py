@@ -22,7 +22,7 @@ from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
 from elasticdl.torch import building
-from elasticdl.torch.building import Batch, Schedule
+from elasticdl.torch.building import Schedule
 from elasticdl.torch.device import moved, own_device, pinned
 from elasticdl.torch.embedding import on_servers
 from elasticdl.torch.evaluation import TorchEvaluator
@@ -38,6 +38,7 @@ from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch, call
 from elasticdl.worker.hooks import Callbacks
 
 Floats = npt.NDArray[np.float32]
@@ -51,7 +52,7 @@ class TorchPsAdapter:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec = user, spec
-        self._feed = building.Feed(user, Mode.TRAINING, metadata)
+        self._feed = building.make_feed(user, Mode.TRAINING, metadata)
         self._device = own_device()
 
     # ------------------------------------------------------------------ building
@@ -235,7 +236,7 @@ class TorchPsAdapter:
         leaves = [row.requires_grad_() for row in self._leaves(rows)]
         self.model.train()
         with looking_up(self._tables, looked, there, leaves):
-            loss = building.loss_of(self._user, there, building.call(self.model, there.features))
+            loss = building.loss_of(self._user, there, call(self.model, there.features))
         if not loss.requires_grad:
             raise BadModel(f"{self._user.path}: the loss does not depend on any parameter of the model")
         loss.backward()

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 
 from elasticdl.checkpoint.savedrows import SavedRows
-from elasticdl.torch.building import Batch
 from elasticdl.torch.device import moved
 from elasticdl.torch.lookups import Looked, looking_up, places_of
 from elasticdl.torch.matching import give_values, tables_like
 from elasticdl.torch.tables import Ids
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import Batch
 
 Floats = npt.NDArray[np.float32]
 

@@ -26,7 +26,9 @@ from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import PREDICTION, GroupState, Predictions
 from elasticdl.worker.contract.trained import Weights as WeightsOfModel
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.fedbatch import call, leaves
 from elasticdl.worker.modelfile import describe
+from elasticdl.worker.usercode import FIRST_OUTPUTS, failure
 
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 
@@ -37,7 +39,7 @@ class TorchTrained:
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: WeightsOfModel) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec, self._from = user, spec, weights
-        self._feed = building.Feed(user, Mode.PREDICTION, metadata)
+        self._feed = building.make_feed(user, Mode.PREDICTION, metadata)
         self._weights: Weights = OwnWeights()
 
     def prepare(self, sample: Records) -> None:
@@ -64,7 +66,7 @@ class TorchTrained:
         other = (
             f"--trained_model: {self._from} is of another model than that of {self._user.path}: its program"
         )
-        if exported is not None and not fit(exported.inputs, building.leaves(batch.features)):
+        if exported is not None and not fit(exported.inputs, leaves(batch.features)):
             raise BadModel(
                 f"{other} takes {_listed(exported.inputs)}, and feed gives {building.shown(batch.features)}; {_REMEDY}, and data like "
                 "that job's"
@@ -72,7 +74,7 @@ class TorchTrained:
         weights = _read_state(self._from) if exported is None else exported.weights
         _load(self._model, self._user, self._from, weights)
         outputs = self._outputs_of_sample(batch)
-        if exported is not None and batch.examples and not fit(exported.outputs, building.leaves(outputs)):
+        if exported is not None and batch.examples and not fit(exported.outputs, leaves(outputs)):
             raise BadModel(
                 f"{other} gives {_listed(exported.outputs)}, and the model gives {building.shown(outputs)}; {_REMEDY}"
             )
@@ -83,10 +85,8 @@ class TorchTrained:
         except BadInput:
             raise
         except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the model failed on the first records: {describe(error, self._user.path)}\n"
-                f"feed gave {building.shown(self._weights.batch_of(batch).features)}"
-            ) from error
+            given = building.shown(self._weights.batch_of(batch).features)
+            raise failure(self._user, FIRST_OUTPUTS, error, given) from error
 
     def evaluator(self, metadata: Any) -> TorchEvaluator:
         """Return what evaluates this model."""
@@ -112,7 +112,7 @@ class TorchTrained:
         self._model.eval()
         there = self._weights.batch_of(batch).changed(lambda tensors: moved(tensors, self._device))
         with torch.no_grad(), self._weights.looking_up(batch, there, ()):
-            return on_cpu(building.call(self._model, there.features))
+            return on_cpu(call(self._model, there.features))
 
 
 def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.errors import BadModel
+from elasticdl.spec.edge import nearest
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -33,6 +34,25 @@ class UserMetric:
     output: str
     metric: Any = field(repr=False)
     where: str
+
+    def output_of(self, outputs: Any) -> Any:
+        """Return the metric's own of a model's outputs, which are a dict if there are several. Raises BadModel if there is none."""
+        if not self.output:
+            return outputs
+        named = outputs if isinstance(outputs, Mapping) else {}
+        if self.output not in named:
+            known = sorted(named)
+            raise BadModel(
+                f"{self.where}: the model has no output {self.output!r}{nearest(self.output, known)}; it has "
+                f"{', '.join(known) or 'one only'}"
+            )
+        return named[self.output]
+
+    def labels_of(self, labels: Any) -> Any:
+        """Return the labels of the metric's output if labels are a dict by outputs, and all of them otherwise."""
+        if self.output and isinstance(labels, Mapping) and self.output in labels:
+            return labels[self.output]
+        return labels
 
 
 def user_metrics(user: UserModel) -> list[UserMetric]:
