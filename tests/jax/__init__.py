@@ -5,26 +5,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from elasticdl.cluster.cluster import process_name
 from elasticdl.spec import framework
-from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.usermodel import UserModel
+from tests.modelfiles import FILE, FULL, LIFE, commit, job_of, prepared, records
 
-FULL = 8
-"""Examples of a full chunk."""
-LIFE = process_name("worker-0-1")
-FILE = Path("m.py")
-
+__all__ = ["FILE", "FULL", "LIFE", "commit", "records"]
 
 _CODE = tempfile.TemporaryDirectory(prefix="elasticdl-jax-")
 # The same small programs are compiled again and again, here and in processes of jobs: it is half of the time of these tests.
@@ -43,14 +36,7 @@ def need_jax() -> None:
 
 
 def job(**settings: Any) -> JobSpec:
-    asked = {
-        "model_def": "m.custom_model",
-        "training_data": "x",
-        "framework": "jax",
-        "minibatch_size": FULL,
-        "seed": 7,
-    }
-    return build(from_arguments({**asked, **settings}))
+    return job_of("jax", **settings)
 
 
 def feed(records: Any, mode: str, metadata: Any) -> Any:
@@ -81,28 +67,7 @@ def made_of(
     )
 
 
-def records(count: int, first: int = 0) -> list[list[str]]:
-    draw = np.random.default_rng(first).normal(size=(count, 4))
-    return [[*(f"{value:.4f}" for value in row), str(int(abs(row).sum() * 3) % 3)] for row in draw]
-
-
 def adapter_of(user: UserModel, **settings: Any) -> Adapter:
     """Return an adapter that has tried the first records."""
-    found = framework.find("jax")
-    found.start(1)
-    made: Adapter = found.adapter(user, job(**settings), None, LIFE)
-    made.prepare(records(FULL))
-    return made
-
-
-def commit(adapters: Sequence[Adapter], chunks: Sequence[list[list[str]]], step: int) -> npt.NDArray[Any]:
-    """Let adapters compute chunks in turn, add up, and commit in all of them; return the sum."""
-    examples = 0.0
-    for slot, raw in enumerate(chunks):
-        made = adapters[slot % len(adapters)]
-        examples += made.compute(made.convert(raw), step, slot).examples
-    result = sum(np.array(one.accumulator()) for one in adapters)
-    for one in adapters:
-        one.apply(result.copy(), examples)
-    assert len({one.digest() for one in adapters}) == 1
-    return result
+    framework.find("jax").start(1)
+    return prepared(user, job(**settings))

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from elasticdl.cluster.cluster import process_name
-from elasticdl.spec import framework
-from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.usermodel import UserModel
+from tests.modelfiles import FILE, FULL, LIFE, commit, job_of, prepared, records
 
-FULL = 8
-"""Examples of a full chunk."""
-LIFE = process_name("worker-0-1")
-FILE = Path("m.py")
+__all__ = ["FILE", "FULL", "LIFE", "commit", "records"]
 
 
 def need_mxnet() -> None:
@@ -31,14 +24,7 @@ def need_mxnet() -> None:
 
 
 def job(**settings: Any) -> JobSpec:
-    asked = {
-        "model_def": "m.custom_model",
-        "training_data": "x",
-        "framework": "mxnet",
-        "minibatch_size": FULL,
-        "seed": 7,
-    }
-    return build(from_arguments({**asked, **settings}))
+    return job_of("mxnet", **settings)
 
 
 def made_of(
@@ -68,27 +54,6 @@ def made_of(
     )
 
 
-def records(count: int, first: int = 0) -> list[list[str]]:
-    draw = np.random.default_rng(first).normal(size=(count, 4))
-    return [[*(f"{value:.4f}" for value in row), str(int(abs(row).sum() * 3) % 3)] for row in draw]
-
-
 def adapter_of(user: UserModel, **settings: Any) -> Adapter:
     """Return an adapter that has tried the first records."""
-    found = framework.find("mxnet")
-    made: Adapter = found.adapter(user, job(**settings), None, LIFE)
-    made.prepare(records(FULL))
-    return made
-
-
-def commit(adapters: Sequence[Adapter], chunks: Sequence[list[list[str]]], step: int) -> npt.NDArray[Any]:
-    """Let adapters compute chunks in turn, add up, and commit in all of them; return the sum."""
-    examples = 0.0
-    for slot, raw in enumerate(chunks):
-        made = adapters[slot % len(adapters)]
-        examples += made.compute(made.convert(raw), step, slot).examples
-    result = sum(np.array(one.accumulator()) for one in adapters)
-    for one in adapters:
-        one.apply(result.copy(), examples)
-    assert len({one.digest() for one in adapters}) == 1
-    return result
+    return prepared(user, job(**settings))
