@@ -1,0 +1,1 @@
+"""SQL: from a table to a model, and back into a table."""
