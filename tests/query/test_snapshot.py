@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import resource
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from elasticdl.data.readers.recordfiles import open_reader
-from elasticdl.errors import BadData, BadSetting, JobFailed, Unwritable
+from elasticdl.errors import BadData, JobFailed, Unwritable
 from elasticdl.query import snapshot
 from elasticdl.query.snapshot import ROW_GROUP, Snapshot
 from elasticdl.query.source import Source, open_source
@@ -50,7 +49,11 @@ def test_a_shuffled_snapshot(memory: Source, tmp_path: Path) -> None:
     assert max(trained[: MANY // 8]) > MANY * 0.95
     (file,) = got.training.iterdir()
     groups = pyarrow.parquet.ParquetFile(file).metadata
-    assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [ROW_GROUP, ROW_GROUP, 1616]
+    assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [
+        ROW_GROUP,
+        ROW_GROUP,
+        1616,
+    ]
     assert {path.name for path in got.directory.iterdir()} == {"training", "validation"}
     assert got.directory.stat().st_mode & 0o777 == 0o700
 
@@ -93,7 +96,8 @@ def test_types_for_a_model(memory: Source, tmp_path: Path) -> None:
     memory.run(
         """CREATE TABLE t AS SELECT * FROM (VALUES
         (1, true, 1, 1.5::DECIMAL(9,2), 'x', DATE '1970-01-02', TIMESTAMP '1970-01-01 00:00:01.5',
-         TIMESTAMPTZ '1970-01-01 00:00:02+00', TIME '01:00', 'small'::size, [1, 2], [1, NULL], ['a', NULL], [0.5::FLOAT], {'a': 1}, 'y'::BLOB, uuid()),
+         TIMESTAMPTZ '1970-01-01 00:00:02+00', TIME '01:00', 'small'::size, [1, 2], [1, NULL],
+         ['a', NULL], [0.5::FLOAT], {'a': 1}, 'y'::BLOB, uuid()),
         (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)) AS v(
         i, b, n, d, s, day, stamp, zoned, clock, e, ints, holes, words, floats, st, bl, u)"""
     )
@@ -115,7 +119,14 @@ def test_types_for_a_model(memory: Source, tmp_path: Path) -> None:
         "words": ["a", None],
         "floats": [0.5],
     }
-    assert [found[name][1] for name in ("b", "n", "day", "s", "ints", "floats")] == [None, None, None, None, [], []]
+    assert [found[name][1] for name in ("b", "n", "day", "s", "ints", "floats")] == [
+        None,
+        None,
+        None,
+        None,
+        [],
+        [],
+    ]
     assert {"st", "bl"} <= {*got.schema.names} - {*found}
     reader = open_reader(str(got.training), {}, tmp_path / "job")
     assert reader.metadata.column_dtypes["n"] == "float64"
@@ -140,18 +151,32 @@ def test_odd_names_and_a_thousand_columns(memory: Source, tmp_path: Path) -> Non
     ("select", "label", "says"),
     [
         ("SELECT 1 AS a WHERE false", None, "the SELECT gives no rows"),
-        ("SELECT 1 AS a, 2 AS a", None, "two columns of the name 'a'; give one of them another name: AS \"a_2\""),
+        (
+            "SELECT 1 AS a, 2 AS a",
+            None,
+            "two columns of the name 'a'; give one of them another name: AS \"a_2\"",
+        ),
         ('SELECT 1 AS a, 2 AS "A"', None, "two columns of the name 'A' \\(beside 'a': capitals"),
-        ("SELECT nullif(i % 3, 0) AS income FROM range(9) AS r(i)", "income", "3 of 9 rows have no income; add WHERE income IS NOT NULL"),
-        ("SELECT NULL AS income FROM range(9)", "income", "no row has a value of the label income: the column is null in all 9 rows"),
+        (
+            "SELECT nullif(i % 3, 0) AS income FROM range(9) AS r(i)",
+            "income",
+            "3 of 9 rows have no income; add WHERE income IS NOT NULL",
+        ),
+        (
+            "SELECT NULL AS income FROM range(9)",
+            "income",
+            "no row has a value of the label income: the column is null in all 9 rows",
+        ),
         ("SELECT 1 AS a", "income", "gives no column 'income'; it gives a"),
         ("SELECT INTERVAL 1 DAY AS a", None, "the column 'a' is an interval, which no model takes"),
-        ("SELECT {'a': 1} AS a", None, "a model takes none of the columns of the SELECT: a: struct"),
+        ("SELECT {'a': 1} AS a", None, "a model takes none of the columns of the SELECT: a \\(struct"),
         ("SELECT x FROM nix", None, "Table with name nix does not exist"),
         ("SELECT 1 / CAST(i || 'x' AS INTEGER) FROM range(9) AS r(i)", None, "Could not convert string"),
     ],
 )
-def test_nothing_is_left_of_what_is_refused(memory: Source, tmp_path: Path, select: str, label: str | None, says: str) -> None:
+def test_nothing_is_left_of_what_is_refused(
+    memory: Source, tmp_path: Path, select: str, label: str | None, says: str
+) -> None:
     with pytest.raises(BadData, match=says):
         taken(memory, select, tmp_path, label=label)
     assert not (tmp_path / "snapshot").exists()
@@ -174,7 +199,9 @@ def sqlite(tmp_path: Path) -> Iterator[Callable[[str, list[tuple[Any, ...]]], So
         source.close()
 
 
-def test_types_of_sqlite_that_change_on_the_way(sqlite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_of_sqlite_that_change_on_the_way(
+    sqlite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("elasticdl.query.dbapi.ROWS", 3)
     values = [
         (None, 1, 1, None),
@@ -197,7 +224,9 @@ def test_types_of_sqlite_that_change_on_the_way(sqlite: Any, tmp_path: Path, mon
 
 def test_values_without_a_common_type(sqlite: Any, tmp_path: Path) -> None:
     source = sqlite("a", [(1,), (b"x",)])
-    with pytest.raises(BadData, match=r"the column 'a' has values of the types bytes and int, .*CAST\(\"a\" AS"):
+    with pytest.raises(
+        BadData, match=r"the column 'a' has values of the types bytes and int, .*CAST\(\"a\" AS"
+    ):
         taken(source, "SELECT * FROM t", tmp_path)
     assert not (tmp_path / "snapshot").exists()
 
@@ -206,21 +235,19 @@ def test_bound_values(sqlite: Any, memory: Source, tmp_path: Path) -> None:
     source = sqlite("a", [(at,) for at in range(9)])
     got = snapshot.take(source, "SELECT a FROM t WHERE a >= ?", (5,), directory=tmp_path / "one", seed=1)
     assert got.rows == 4
-    got = snapshot.take(memory, "SELECT i FROM range(9) AS r(i) WHERE i < $most", {"most": 2}, directory=tmp_path / "two", seed=1)
+    got = snapshot.take(
+        memory,
+        "SELECT i FROM range(9) AS r(i) WHERE i < $most",
+        {"most": 2},
+        directory=tmp_path / "two",
+        seed=1,
+    )
     assert got.rows == 2
 
 
-class Losing:
-    """A source whose batch is shorter in the file than it was."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-
-def test_a_lost_row_fails_the_snapshot(memory: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_row_fails_the_snapshot(
+    memory: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def losing(batches: Iterator[pa.RecordBatch], directory: Path) -> Any:
         raw = streamed(batches, directory)
         whole = pyarrow.parquet.read_table(raw.files[0])
@@ -235,12 +262,13 @@ def test_a_lost_row_fails_the_snapshot(memory: Source, tmp_path: Path, monkeypat
 
 
 def test_a_full_disk(memory: Source, tmp_path: Path) -> None:
-    import resource
-
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, before[1]))
     try:
-        with pytest.raises(Unwritable, match="the rows of the SELECT can't be written to .*try again, or name another place: --store"):
+        with pytest.raises(
+            Unwritable,
+            match=r"the rows of the SELECT can't be written to .*try again, or name another place: --store",
+        ):
             taken(memory, "SELECT uuid() AS a, uuid() AS b FROM range(100000)", tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

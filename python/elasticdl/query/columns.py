@@ -29,8 +29,10 @@ def array_of(name: str, values: Sequence[Any]) -> pa.Array:
     kinds = {*map(type, values)} - {type(None)}
     if str in kinds and len(kinds) > 1 and kinds <= {str, int, float}:
         return _as_texts(values)
+    if kinds == {int, float}:
+        return pa.array([None if one is None else float(one) for one in values], pa.float64())
     try:
-        return pa.array(values, pa.float64() if kinds == {int, float} else None)
+        return pa.array(values)
     except pa.ArrowException as error:
         raise _nothing_common(name, sorted(kind.__name__ for kind in kinds)) from error
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.query.columns import array_of
-from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
+from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, without_password
 from elasticdl.spec.readers import database_file
 
@@ -46,8 +46,8 @@ class SQLiteSource:
         self.name = without_password(str(database)) if is_url else "the connection to SQLite"
         if is_url and not Path(self._file).is_file():
             raise BadSetting(
-                f"--database: {self.name}: there is no file {self._file or '(none is named)'}; write sqlite:///x.db, or with four slashes an "
-                "absolute path: sqlite:////data/x.db"
+                f"--database: {self.name}: there is no file {self._file or '(none is named)'}; write sqlite:///x.db, or with four "
+                "slashes an absolute path: sqlite:////data/x.db"
             )
         self._connection: Any = None
 
@@ -83,7 +83,9 @@ class SQLiteSource:
         *above, name = table.split(".")
         master = f"{quoted(above[-1])}.sqlite_master" if above else "sqlite_master"
         with self._errors():
-            rows = self._ask(f"SELECT type FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'", (name,))
+            rows = self._ask(
+                f"SELECT type FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'", (name,)
+            )
             kinds = [kind for (kind,) in rows]
         if "view" in kinds:
             raise refuse_view(table, self.name)
@@ -128,7 +130,9 @@ class SQLiteSource:
                 raise full_disk(table) from error
             raise DatabaseRefused(self.name, reason) from error
         except OverflowError as error:
-            raise BadData(f"{self.name}: SQLite has no integers of more than 64 bits; CAST them to TEXT in the SELECT") from error
+            raise BadData(
+                f"{self.name}: SQLite has no integers of more than 64 bits; CAST them to TEXT in the SELECT"
+            ) from error
 
 
 def _names(cursor: Any) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from elasticdl.errors import BadSetting
-from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
+from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, text, without_password
 from elasticdl.spec.readers import database_file
 
@@ -38,13 +38,17 @@ class DuckDBSource:
     dialect = "duckdb"
 
     def __init__(
-        self, database: object, tables: Mapping[str, object] | None = None, missing: Missing | None = None
+        self,
+        database: object,
+        tables: Mapping[str, object] | None = None,
+        missing: Missing | None = None,
+        name: str = "",
     ) -> None:
-        """`database`: a URL, or a connection, which stays open. Raises BadSetting."""
+        """`database`: a URL, or a connection, which stays open; `name`: of what it stands for. Raises BadSetting."""
         is_url = isinstance(database, str)
         self._given = None if is_url else database
         self._file = database_file(str(database)) if is_url else ""
-        self.name = without_password(str(database)) if is_url else "the connection to DuckDB"
+        self.name = name or (without_password(str(database)) if is_url else "the connection to DuckDB")
         if self._file and not Path(self._file).is_file():
             raise BadSetting(
                 f"--database: {self.name}: there is no file {self._file}; an absolute path has four slashes: duckdb:////data/x.db"
@@ -68,7 +72,9 @@ class DuckDBSource:
             answer = self._answer(select, params)
             reader = answer.to_arrow_reader(ROWS)
             names = list(answer.columns)  # Arrow has other ones if two are the same
-            yield pa.RecordBatch.from_arrays([pa.array([], kind) for kind in reader.schema.types], names=names)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([], kind) for kind in reader.schema.types], names=names
+            )
             for batch in reader:
                 yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
@@ -128,8 +134,6 @@ class DuckDBSource:
             self._connection = duckdb.connect(self._file, read_only=not writing, config=SETTINGS)
         else:
             self._connection = duckdb.connect(config=SETTINGS)
-        if self._given is None:
-            self._connection.execute("SET errors_as_json = true")
         for name, frame in self._tables.items():
             self._connection.register(name, frame)
         return self._connection
@@ -137,15 +141,16 @@ class DuckDBSource:
     def _answer(self, text: str, params: Params) -> Any:
         """Return what a statement gives, as a relation; tables that are missing are made of what stands for them."""
         while True:
+            connection = self._connected()
             try:
-                return self._connected().sql(text, params=params or None)
-            except duckdb.CatalogException as error:
-                name = str(_said(error).get("name", ""))
+                return connection.sql(text, params=params or None)
+            except duckdb.Error as error:
+                said = _explained(connection, text, params, error)
+                name = str(said.get("name", "")) if isinstance(error, duckdb.CatalogException) else ""
                 origin = self._missing(name) if name and name not in self._made else None
                 if origin is None:
-                    raise
-                with self._errors(""):
-                    self._connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
+                    raise DatabaseRefused(self.name, _reason(said), _place(text, said)) from error
+                connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
                 self._made.add(name)
 
     @contextmanager
@@ -155,7 +160,7 @@ class DuckDBSource:
             yield
         except duckdb.Error as error:
             said = _said(error)
-            reason = " ".join(str(said["exception_message"]).split())[:1000]
+            reason = _reason(said)
             if "lock on file" in reason:
                 raise BadSetting(
                     f"--database: {self.name} is open in another process, which may be a shell or a notebook; close it there, since DuckDB "
@@ -166,17 +171,39 @@ class DuckDBSource:
             raise DatabaseRefused(self.name, reason, _place(statement, said)) from error
 
 
+_EXPLAIN = "EXPLAIN "
+
+
+def _explained(connection: Any, text: str, params: Params, error: Exception) -> Mapping[str, Any]:
+    """Return what DuckDB says of a statement that it refused, with the place if it tells."""
+    with suppress(duckdb.Error):
+        connection.execute("SET errors_as_json = true")
+        try:
+            connection.execute(_EXPLAIN + text, params or None)
+        except duckdb.Error as again:
+            said = dict(_said(again))
+            position = str(said.get("position", ""))
+            if type(again) is type(error) and position.isdecimal():
+                said["position"] = int(position) - len(_EXPLAIN)
+                return said
+        finally:
+            connection.execute("RESET errors_as_json")
+    return _said(error)
+
+
 def _said(error: Exception) -> Mapping[str, Any]:
     """Return what DuckDB says, with the fields that it names itself if it was asked to."""
     start, brace, rest = str(error).partition("{")
     if brace:
-        try:
+        with suppress(ValueError):
             said = json.loads(brace + rest)
-        except ValueError:
-            said = {}
-        if isinstance(said, dict) and "exception_message" in said:
-            return {**said, "exception_message": f"{start}{said['exception_message']}"}
+            if isinstance(said, dict) and "exception_message" in said:
+                return {**said, "exception_message": f"{start}{said['exception_message']}"}
     return {"exception_message": str(error)}
+
+
+def _reason(said: Mapping[str, Any]) -> str:
+    return " ".join(str(said["exception_message"]).split())[:1000]
 
 
 def _place(statement: str, said: Mapping[str, Any]) -> int | None:

@@ -16,8 +16,8 @@ import pyarrow.parquet
 from elasticdl.errors import BadData, BadSetting, Unwritable
 from elasticdl.files.drafts import replacing
 from elasticdl.query.duckdb import DuckDBSource
-from elasticdl.query.source import Into, Params
 from elasticdl.query.results import plain, refuse_existing
+from elasticdl.query.source import Into, Params
 from elasticdl.spec.databases import text
 
 _READ = {".csv": "read_csv", ".parquet": "read_parquet", ".json": "read_json"}
@@ -36,7 +36,7 @@ class FolderSource:
         self.name = f"the directory {folder.absolute()}"
         self._folder = folder
         self._tables = tables or {}
-        self._duckdb = DuckDBSource("duckdb://", tables, self._origin)
+        self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self.name)
 
     def schema(self, select: str, params: Params = ()) -> pa.Schema:
         """Return names and types of the columns of a query. Raises DatabaseRefused."""

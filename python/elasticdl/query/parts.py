@@ -57,7 +57,11 @@ def streamed(batches: Iterator[pa.RecordBatch], directory: Path) -> RawParts:
                 raw.schemas.append(batch.schema)
                 raw.counts.append(0)
                 writer = pyarrow.parquet.ParquetWriter(
-                    raw.files[-1], batch.schema, compression="lz4", use_dictionary=False, write_statistics=False
+                    raw.files[-1],
+                    batch.schema,
+                    compression="lz4",
+                    use_dictionary=False,
+                    write_statistics=False,
                 )
             _look_for_nulls(raw, batch)
             if batch.num_rows:
@@ -71,7 +75,9 @@ def streamed(batches: Iterator[pa.RecordBatch], directory: Path) -> RawParts:
 
 def _fitting(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
-        column if column.type.equals(one.type) else column.cast(one.type, safe=False)  # of 2⁵³ and more the last bits go
+        column
+        if column.type.equals(one.type)
+        else column.cast(one.type, safe=False)  # of 2⁵³ and more the last bits go
         for column, one in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -91,10 +97,14 @@ def _check(schema: pa.Schema) -> None:
         if not one.name:
             raise BadData(f"column {at + 1} of the SELECT has no name; give it one: AS name")
         if (other := seen.get(one.name.lower())) is not None:
-            alike = f" (beside {other!r}: capitals make no difference to databases)" if other != one.name else ""
+            alike = (
+                f" (beside {other!r}: capitals make no difference to databases)" if other != one.name else ""
+            )
             raise BadData(
                 f"the SELECT gives two columns of the name {one.name!r}{alike}; give one of them another name: AS {quoted(one.name + '_2')}"
             )
         seen[one.name.lower()] = one.name
         if pa.types.is_interval(one.type) or pa.types.is_duration(one.type):
-            raise BadData(f"the column {one.name!r} is an interval, which no model takes; SELECT its seconds, or leave it out")
+            raise BadData(
+                f"the column {one.name!r} is an interval, which no model takes; SELECT its seconds, or leave it out"
+            )

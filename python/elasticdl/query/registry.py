@@ -61,8 +61,8 @@ def check_name(name: str) -> None:
     """Raise BadSetting unless a model may have this name."""
     if not _NAME.fullmatch(name):
         raise BadSetting(
-            f"{name!r} can't be the name of a model: it has up to 64 letters of ASCII, digits, '_', '.' and '-', and begins with a letter or "
-            "digit"
+            f"{name!r} can't be the name of a model: it has up to 64 letters of ASCII, digits, '_', '.' and '-', and begins with a "
+            "letter or digit"
         )
 
 
@@ -70,7 +70,9 @@ def default_store(environment: Mapping[str, str]) -> Path:
     """Return where models are kept if nothing else is said."""
     if given := environment.get("ELASTICDL_STORE"):
         return Path(given)
-    data = environment.get("XDG_DATA_HOME") or str(Path(environment.get("HOME") or "~").expanduser() / ".local" / "share")
+    data = environment.get("XDG_DATA_HOME") or str(
+        Path(environment.get("HOME") or "~").expanduser() / ".local" / "share"
+    )
     return Path(data) / "elasticdl" / "models"
 
 
@@ -121,7 +123,8 @@ class Store:
             raise self._not_found(name, prefix)
         if at and len(found) > 1 and prefix not in found:
             raise BadSetting(
-                f"{reference} may be {', '.join(f'{name}@{one}' for one in found[-5:])}; write more of the version, or {name} for the newest"
+                f"{reference} may be {', '.join(f'{name}@{one}' for one in found[-5:])}; write more of the version, or {name} for the "
+                "newest"
             )
         return self._read(name, found[-1])
 
@@ -163,7 +166,9 @@ class Store:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir())
+            return sorted(
+                path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()
+            )
         except FileNotFoundError:
             return []
 
@@ -173,7 +178,9 @@ class Store:
             paths = list((self.path / name).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(path.name for path in paths if _VERSION.fullmatch(path.name) and (path / COMMIT).is_file())
+        return sorted(
+            path.name for path in paths if _VERSION.fullmatch(path.name) and (path / COMMIT).is_file()
+        )
 
     def _read(self, name: str, version: str) -> Version:
         directory = self.path / name / version
@@ -186,10 +193,18 @@ class Store:
 
     def _not_found(self, name: str, prefix: str) -> BadSetting:
         if prefix and (known := self._versions(name)):
-            return BadSetting(f"the model {name} has no version that begins with {prefix!r}; it has {', '.join(known[-5:])}")
+            return BadSetting(
+                f"the model {name} has no version that begins with {prefix!r}; it has {', '.join(known[-5:])}"
+            )
         known = [one for one in self._names() if self._versions(one)]
         near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else "; SHOW MODELS lists them" if known else "; there is none yet"
+        hint = (
+            f"; did you mean {near[0]}?"
+            if near
+            else "; SHOW MODELS lists them"
+            if known
+            else "; there is none yet"
+        )
         return BadSetting(f"there is no model {name} in {self.path}{hint}")
 
     @contextmanager
@@ -222,12 +237,16 @@ class Entry:
     def commit(self, model: Mapping[str, Any]) -> Version:
         """Write `model.json`; from here on the version exists. Raises Unwritable."""
         try:
-            replace_file(self.directory / COMMIT, json.dumps(model, ensure_ascii=False, indent=1) + "\n", PRIVATE)
+            replace_file(
+                self.directory / COMMIT, json.dumps(model, ensure_ascii=False, indent=1) + "\n", PRIVATE
+            )
             _sync(self.directory)
             _sync(self.directory.parent)
         except OSError as error:
             raise Unwritable(
-                f"the model {self.name} can't be kept in {self.directory}", error, "try again, or name another place: --store"
+                f"the model {self.name} can't be kept in {self.directory}",
+                error,
+                "try again, or name another place: --store",
             ) from error
         return Version(self.name, self.version, self.directory, model)
 

@@ -17,7 +17,14 @@ import pyarrow as pa
 from elasticdl.errors import BadSetting, JobFailed, Unwritable
 from elasticdl.query.source import Into, Source
 
-_FULL = ("No space left", "disk is full", "disk full", "The table is full", "File too large", "max_temp_directory_size")
+_FULL = (
+    "No space left",
+    "disk is full",
+    "disk full",
+    "The table is full",
+    "File too large",
+    "max_temp_directory_size",
+)
 """Are in what databases say of a full disk."""
 
 
@@ -27,7 +34,9 @@ def into_of(value: object) -> Into:
         return Into.NEW
     if value in (Into.REPLACE.value, Into.APPEND.value):
         return Into(value)
-    raise BadSetting(f"predict.into is 'replace' or 'append', received {value!r}; left out, the table has to be new")
+    raise BadSetting(
+        f"predict.into is 'replace' or 'append', received {value!r}; left out, the table has to be new"
+    )
 
 
 def write(source: Source, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:

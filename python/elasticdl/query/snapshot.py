@@ -26,8 +26,8 @@ from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.query.columns import for_model, selected, unified
 from elasticdl.query.duckdb import SETTINGS
 from elasticdl.query.parts import RawParts, streamed
-from elasticdl.query.source import ROWS, Params, Source
 from elasticdl.query.results import is_full
+from elasticdl.query.source import ROWS, Params, Source
 from elasticdl.spec.databases import text
 
 ROW_GROUP = 8192
@@ -115,7 +115,9 @@ def take(
         with closing(_opened(directory / "spill")) as database:
             rows = _Rows(database, raw, schema, seed)
             validated = rows.validation(directory / "validation", apart) if apart else 0
-            trained = rows.training(directory / "training", apart) if training else rows.all(directory / "training")
+            trained = (
+                rows.training(directory / "training", apart) if training else rows.all(directory / "training")
+            )
         shutil.rmtree(directory / "spill", ignore_errors=True)
         if trained + validated != raw.rows:
             raise JobFailed(
@@ -166,6 +168,10 @@ def _check_label(raw: RawParts, label: str) -> None:
         )
 
 
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{one.name} ({one.type})" for one in schema)
+
+
 class _Rows:
     """The rows of all parts as one view of DuckDB, each with its number from 0."""
 
@@ -185,7 +191,7 @@ class _Rows:
             if (column := for_model(name, kind, raw.nulls[name] > 0, name in raw.inner_nulls)) is not None
         ]
         if not self._columns:
-            raise BadData(f"a model takes none of the columns of the SELECT: {', '.join(map(str, schema))}"[:1000])
+            raise BadData(f"a model takes none of the columns of the SELECT: {_shown(schema)}"[:1000])
         parts, before = [], 0
         for file, there, count in zip(raw.files, raw.schemas, raw.counts, strict=True):
             columns = ", ".join(map(selected, names, there.types, schema.types))

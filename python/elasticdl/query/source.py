@@ -56,7 +56,7 @@ class Source(Protocol):
     """For messages, without a password."""
 
     def schema(self, select: str, params: Params = ()) -> pa.Schema:
-        """Return names and types of the columns of a query, two of one name included; types may be null where only rows tell.
+        """Return names and types of the columns of a query, two of one name, too; a type is null if only rows would tell.
 
         Raises DatabaseRefused.
         """
