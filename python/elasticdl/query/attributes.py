@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from elasticdl.query.ownsettings import FROM_STATEMENT
 from elasticdl.query.script import Place
 from elasticdl.query.statements import Attributes, Evaluate, Explain, Predict, Train
 from elasticdl.spec.edge import nearest
@@ -47,24 +48,6 @@ _JOB_SETTINGS = {
     "train.batch_size": "minibatch_size",
     "train.max_steps": "max_step",
 }
-_FROM_STATEMENT = {
-    "training_data": "the SELECT says what is trained on",
-    "validation_data": "validation.select says what is validated on",
-    "prediction_data": "the SELECT says what is predicted",
-    "prediction_keep": "all columns of the SELECT are kept",
-    "data_reader_params": "the SELECT says how rows are made",
-    "model_def": "TO TRAIN says which model",
-    "model_params": "write model.NAME=value",
-    "trained_model": "USING says which model",
-    "output": "INTO names the model, and --store its place",
-    "output_format": "a model of a statement is a .keras file",
-    "audit": "the audit of a model is kept beside it",
-    "summary": "the model keeps what the job did",
-    "job_command": "a statement trains a model; run programs with `elasticdl run`",
-    "detach": "a statement is waited for",
-    "work": "a statement trains a model; run programs with `elasticdl run`",
-}
-"""Settings that a statement makes itself, and why."""
 _SUCCESSORS = {
     "model.feature_columns": "is not here: write COLUMN",
     "model.n_classes": "is known from the label; leave it out",
@@ -136,8 +119,8 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
             raise error(f"{written} {_SUCCESSORS[name]}")
         prefix, _, rest = name.partition(".")
         if prefix == "engine":
-            if rest in _FROM_STATEMENT:
-                raise error(f"{written} is not for WITH: {_FROM_STATEMENT[rest]}")
+            if rest in FROM_STATEMENT:
+                raise error(f"{written} is not for WITH: {FROM_STATEMENT[rest]}")
             if rest not in own:
                 raise error(f"{written}: a job that is to {kind} has no setting {rest!r}{nearest(rest, own, 'engine.')}")
             setting = rest
@@ -194,7 +177,7 @@ def _unknown(prefix: str, rest: str, known: Collection[str], trains: bool) -> st
     """Return what to say of an attribute that nothing here knows."""
     name = f"{prefix}.{rest}"
     if prefix in ("train", "validation", "predict", "explain", "model") and rest in SETTINGS:
-        if rest not in _FROM_STATEMENT:
+        if rest not in FROM_STATEMENT:
             return f"is a setting of the job; write engine.{rest}"
     if prefix in ("model", "optimizer"):
         return "is settled when a model is trained; leave it out"

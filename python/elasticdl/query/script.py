@@ -61,6 +61,11 @@ class Place:
     start: int
     end: int
 
+    @property
+    def text(self) -> str:
+        """Return the piece."""
+        return self.script.text[self.start : self.end]
+
     def error(self, message: str) -> BadStatement:
         """Return an error that points here."""
         return self.script.error(self.start, message, self.end - self.start)
