@@ -19,7 +19,9 @@ _TAILS = (
     "TO EXPLAIN m",
     "训练 TO TRAIN dnn LABEL 年龄 INTO m",
 )
-_WORDS = st.sampled_from([*_TAILS, ";", "; DROP MODEL m;", "年龄", "收入；", "(", "]", "--", "/*", "#", "it", "%"])
+_WORDS = st.sampled_from(
+    [*_TAILS, ";", "; DROP MODEL m;", "年龄", "收入；", "(", "]", "--", "/*", "#", "it", "%"]
+)
 
 
 @st.composite

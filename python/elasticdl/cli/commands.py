@@ -39,7 +39,8 @@ def version() -> int:
 
 
 for _command in (
-    training.train, training.run, training.evaluate, training.predict, sql.sql, preparing.doctor, preparing.rbac, preparing.zoo, jobs.status,
-    jobs.logs, jobs.list_jobs, jobs.stop, jobs.scale, jobs.profile, jobs.chaos, results.audit, results.export, results.checkpoint,
+    training.train, training.run, training.evaluate, training.predict, sql.sql, preparing.doctor, preparing.rbac, preparing.zoo,
+    jobs.status, jobs.logs, jobs.list_jobs, jobs.stop, jobs.scale, jobs.profile, jobs.chaos, results.audit, results.export,
+    results.checkpoint,
 ):  # fmt: skip
     elasticdl.add_command(_command)

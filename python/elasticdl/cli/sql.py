@@ -12,6 +12,8 @@ from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobKind, settings_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from elasticdl.query.answer import Answer
 
 
@@ -94,10 +96,14 @@ sql = SettingsCommand(
             "If not given, the files NAME.csv, NAME.parquet and NAME.json of this directory are tables.",
         ),
         click.Option(
-            ["--store"], metavar="DIR", help="Where models are kept; $ELASTICDL_STORE, or a folder of this user, if not given."
+            ["--store"],
+            metavar="DIR",
+            help="Where models are kept; $ELASTICDL_STORE, or a folder of this user, if not given.",
         ),
         click.Option(
-            ["--dry_run"], is_flag=True, help="Print what would be done, and why; train, write and remove nothing."
+            ["--dry_run"],
+            is_flag=True,
+            help="Print what would be done, and why; train, write and remove nothing.",
         ),
         click.Option(
             ["-o", "form"],

@@ -30,7 +30,10 @@ _STANDING_SECONDS = 3.0
 
 
 def run(spec: JobSpec, stream: TextIO | None = None) -> Mapping[str, Any]:
-    """Submit a job and watch it to its end; return its summary, with `exit_code`; `stream` takes it, else standard output. Raises BadInput if nothing was submitted."""
+    """Submit a job and watch it to its end; return its summary, with `exit_code`. Raises BadInput if nothing was submitted.
+
+    `stream` takes the summary in place of standard output.
+    """
     began = time.time()
     job = submit(spec)
     display = open_display(began, spec.log_loss_steps)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.query import shown
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from elasticdl.query.registry import Version
@@ -35,11 +34,11 @@ class Answer:
     notes: tuple[str, ...] = ()
     all: tuple[Answer, ...] = ()
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> Any:
         """Return the rows as a data frame, which needs pandas; one without columns if there are none."""
-        import pandas as pd
+        import pyarrow as pa
 
-        return pd.DataFrame() if self.table is None else self.table.to_pandas()
+        return (pa.table({}) if self.table is None else self.table).to_pandas()
 
     def __str__(self) -> str:
         return "" if self.table is None else shown.table(self.table)

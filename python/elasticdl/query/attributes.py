@@ -114,7 +114,9 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
         place = statement.attributes.places[written]
         error = place.error
         if name in found:
-            raise error(f"{written} and {_written(statement.attributes, name)} are the same; give one of them")
+            raise error(
+                f"{written} and {_written(statement.attributes, name)} are the same; give one of them"
+            )
         if name in _SUCCESSORS:
             raise error(f"{written} {_SUCCESSORS[name]}")
         prefix, _, rest = name.partition(".")
@@ -122,7 +124,9 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
             if rest in FROM_STATEMENT:
                 raise error(f"{written} is not for WITH: {FROM_STATEMENT[rest]}")
             if rest not in own:
-                raise error(f"{written}: a job that is to {kind} has no setting {rest!r}{nearest(rest, own, 'engine.')}")
+                raise error(
+                    f"{written}: a job that is to {kind} has no setting {rest!r}{nearest(rest, own, 'engine.')}"
+                )
             setting = rest
         elif name in known:
             if problem := _problem(name, value):
@@ -140,7 +144,9 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
         found[name] = value
     return Wanted(
         plan=found,
-        model={name.removeprefix("model."): value for name, value in found.items() if name.startswith("model.")},
+        model={
+            name.removeprefix("model."): value for name, value in found.items() if name.startswith("model.")
+        },
         settings=settings,
         validation_select=_text(found.get("validation.select")),
         fraction=float(str(found.get("validation.fraction", VALIDATED_FRACTION))),
@@ -176,14 +182,13 @@ def _written(attributes: Attributes, name: str) -> str:
 def _unknown(prefix: str, rest: str, known: Collection[str], trains: bool) -> str:
     """Return what to say of an attribute that nothing here knows."""
     name = f"{prefix}.{rest}"
-    if prefix in ("train", "validation", "predict", "explain", "model") and rest in SETTINGS:
-        if rest not in FROM_STATEMENT:
-            return f"is a setting of the job; write engine.{rest}"
+    if rest in SETTINGS and rest not in FROM_STATEMENT and prefix != "optimizer":
+        return f"is a setting of the job; write engine.{rest}"
     if prefix in ("model", "optimizer"):
         return "is settled when a model is trained; leave it out"
     names = [*known, *(f"model.{one}" for one in MODEL_ATTRIBUTES if trains), "engine.", "optimizer."]
-    others = f"known are {', '.join(known)}, and engine.NAME for settings of the job"
-    return f"is unknown{nearest(name, names)}; {others}"
+    others = f"; known are {', '.join(known)}, and engine.NAME for settings of the job"
+    return f"is unknown{nearest(name, names) or others}"
 
 
 def _problem(name: str, value: Value) -> str:
@@ -195,7 +200,9 @@ def _problem(name: str, value: Value) -> str:
             fits = isinstance(value, float) and 0 < value < 1
         case "validation.metrics" | "predict.extra_outputs":
             several = (value,) if isinstance(value, str) else value
-            fits = isinstance(several, tuple) and bool(several) and all(isinstance(one, str) for one in several)
+            fits = (
+                isinstance(several, tuple) and bool(several) and all(isinstance(one, str) for one in several)
+            )
         case "predict.into":
             fits = isinstance(value, str) and value.lower() in ("new", "replace", "append")
         case "explain.plot":
@@ -214,8 +221,16 @@ def _setting(name: str, value: Value, place: Place, written: str) -> object:
         SETTINGS[name].kind.read(given)
     except (TypeError, ValueError) as wrong:
         detail = str(wrong)
-        more = "" if detail.startswith(("invalid literal", "could not convert")) else f"; {detail}" if detail else ""
-        raise place.error(f"{written}: expected {SETTINGS[name].kind.expected}, received {shown(value)}{more}") from None
+        more = (
+            ""
+            if detail.startswith(("invalid literal", "could not convert"))
+            else f"; {detail}"
+            if detail
+            else ""
+        )
+        raise place.error(
+            f"{written}: expected {SETTINGS[name].kind.expected}, received {shown(value)}{more}"
+        ) from None
     return given
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 20
 _CASTS = {Kind.TEXT: "VARCHAR", Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "BIGINT", Kind.NUMBER: "DOUBLE"}
-_ALIKE = {Kind.BOOLEAN: "number", Kind.INTEGER: "number", Kind.NUMBER: "number"}
+_NUMBERS = (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER)
 """Kinds of which one may stand for another: a column of whole numbers may have become one of fractions."""
 
 
@@ -69,10 +69,12 @@ def use(
             )
         found = schema.field(name).type
         now, trained = kind_of(found), Kind(kind)
-        if _is_open(found) or now is trained or _ALIKE.get(trained, trained) == _ALIKE.get(now, now):  # type: ignore[call-overload]
+        if _is_open(found) or (now is not None and _class(now) == _class(trained)):
             continue
         cast = _CASTS.get(trained)
-        then = f'write CAST("{name}" AS {cast}) AS "{name}"' if cast else "SELECT it as it was in the training"
+        then = (
+            f'write CAST("{name}" AS {cast}) AS "{name}"' if cast else "SELECT it as it was in the training"
+        )
         raise _short(place).error(
             f"the column {name!r} is {found} here, and was {trained} when {statement.model.name} was trained; {then}"
         )
@@ -83,8 +85,8 @@ def located(error: BadInput, statement: Train | Predict | Evaluate | Explain) ->
     if isinstance(error, BadStatement):
         return error
     text = str(error)
-    for name, place in statement.attributes.places.items():
-        if any(one in text for one in (name, f"model.{name}")):
+    for attribute, place in statement.attributes.places.items():
+        if attribute in text:
             return place.error(text)
     if isinstance(statement, Train):
         for listed in statement.columns:
@@ -113,7 +115,9 @@ def refused(reason: str, place: int | None, query: Query) -> BadStatement:
         return _short(query.place).error(text)
     start = query.place.start + place
     end = start
-    while end < query.place.end and (query.place.script.text[end].isalnum() or query.place.script.text[end] == "_"):
+    while end < query.place.end and (
+        query.place.script.text[end].isalnum() or query.place.script.text[end] == "_"
+    ):
         end += 1
     return Place(query.place.script, start, max(end, start + 1)).error(text)
 
@@ -155,6 +159,10 @@ def _short(place: Place) -> Place:
     """Return the first line of a piece: no message shows more."""
     line = place.script.text.find("\n", place.start, place.end)
     return Place(place.script, place.start, line if line >= 0 else place.end)
+
+
+def _class(kind: Kind) -> Kind:
+    return Kind.NUMBER if kind in _NUMBERS else kind
 
 
 def _is_open(found: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
 """From a script to its statements. What can't be understood is refused at its place, with what was expected there.
 
-The grammar is in `docs/reference/sql.md`. Keywords are known by their place: a column or a model may be called `label` or `using`. Values are
-literals, lists of them and bare names; nothing is ever evaluated.
+The grammar is in `docs/reference/sql.md`. Keywords are known by their place: a column or a model may be called `label` or `using`. Values
+are literals, lists of them and bare names; nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _REFUSED_VERBS = {
     "MAXIMIZE": "TO MAXIMIZE is not here: statements train and use models, and solve no optimisation problems",
     "MINIMIZE": "TO MINIMIZE is not here: statements train and use models, and solve no optimisation problems",
 }
-_WEIGHTED = "is not here: a SELECT that splits the weights off gives EMBEDDING(SPARSE(x, n), width, sum) its ids"
+_WEIGHTED = (
+    "is not here: a SELECT that splits the weights off gives EMBEDDING(SPARSE(x, n), width, sum) its ids"
+)
 _CLAUSES = ("WITH", "COLUMN", "LABEL", "INTO", "USING", "FOR")
 _LITERALS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None, "NONE": None}
 
@@ -76,10 +78,15 @@ def _statement(script: Script, piece: Piece) -> Statement:
     match words:
         case ["SHOW", "TRAIN" | "MODELS", *_] | ["DROP", "MODEL", *_]:
             return _Reader(script, piece.start, piece.end).management(place)
-        case ["CREATE", "MODEL", *_] | ["CREATE", "OR", "REPLACE", "MODEL"] | ["CREATE", "OR REPLACE", "MODEL", *_]:
+        case (
+            ["CREATE", "MODEL", *_]
+            | ["CREATE", "OR", "REPLACE", "MODEL"]
+            | ["CREATE", "OR REPLACE", "MODEL", *_]
+        ):
             raise place.script.error(
                 piece.start,
-                "CREATE MODEL is BigQuery's; write SELECT … TO TRAIN dnn LABEL column INTO model, and SELECT … TO PREDICT table.column USING model in place of ML.PREDICT",
+                "CREATE MODEL is BigQuery's; write SELECT … TO TRAIN dnn LABEL column INTO model, and SELECT … TO PREDICT table.column "
+                "USING model in place of ML.PREDICT",
                 len("CREATE MODEL"),
             )
         case ["TRAIN" | "PREDICT" as verb, _, *_]:
@@ -306,7 +313,9 @@ class _Reader:
         items = [self._column()]
         while self._accept(","):
             items.append(self._column())
-        return ColumnList(tuple(items), self._name("an input of the model").name if self._accept("FOR") else None)
+        return ColumnList(
+            tuple(items), self._name("an input of the model").name if self._accept("FOR") else None
+        )
 
     def _column(self) -> Column:
         token = self._peek()

@@ -24,7 +24,10 @@ def check_flags(flags: Mapping[str, Given]) -> None:
     for name, given in flags.items():
         if name in FROM_STATEMENT:
             raise BadSetting(f"{given.where} is not for statements: {FROM_STATEMENT[name]}")
-    placeholders = {"model_def": Given("model.custom_model", "model_def"), "training_data": Given("rows", "rows")}
+    placeholders = {
+        "model_def": Given("model.custom_model", "model_def"),
+        "training_data": Given("rows", "rows"),
+    }
     edge.build({**flags, **placeholders})
 
 

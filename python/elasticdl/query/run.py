@@ -157,7 +157,9 @@ def _models(statement: ShowModels, session: Session) -> pa.Table:
             one.json["target"],
             one.json["label"],
             one.json["rows"]["training"],
-            ", ".join(f"{name} {value:.4g}" for name, value in list(one.json["metrics"].items())[:_METRICS_SHOWN]),
+            ", ".join(
+                f"{name} {value:.4g}" for name, value in list(one.json["metrics"].items())[:_METRICS_SHOWN]
+            ),
         )
         for one in found
     ]
@@ -177,20 +179,26 @@ def _drop(statement: DropModel, session: Session) -> Answer:
         session.tell(f"would remove the model {statement.model}")
         return Answer(statement.place.text)
     count = session.store.drop(str(statement.model))
-    session.tell(f"removed {count} {'version' if count == 1 else 'versions'} of the model {statement.model.name}")
+    session.tell(
+        f"removed {count} {'version' if count == 1 else 'versions'} of the model {statement.model.name}"
+    )
     return Answer(statement.place.text)
 
 
 def _native(statement: Native, session: Session) -> Answer:
     """Let the database do what is its own."""
     if session.dry_run:
-        session.tell(f"{statement.place.script.filename}:{statement.place.script.line(statement.place.start)}: is the database's own")
+        session.tell(
+            f"{statement.place.script.filename}:{statement.place.script.line(statement.place.start)}: is the database's own"
+        )
         return Answer(statement.text)
     try:
         return Answer(statement.text, session.source.run(statement.text, session.params))
     except DatabaseRefused as error:
         start = statement.place.start + (error.place or 0)
-        raise statement.place.script.error(min(start, statement.place.end), f"the database says: {error.reason}") from None
+        raise statement.place.script.error(
+            min(start, statement.place.end), f"the database says: {error.reason}"
+        ) from None
 
 
 def _to_stderr(line: str) -> None:

@@ -17,21 +17,21 @@ class Attributes(Mapping[str, Value]):
     """What WITH says: names in lower case, and where each stands.
 
     Attributes:
-        values: by name.
+        given: the values, by name.
         places: of the names, by name.
     """
 
-    values: Mapping[str, Value] = field(default_factory=dict)
+    given: Mapping[str, Value] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, name: str) -> Value:
-        return self.values[name]
+        return self.given[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self.given)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from elasticdl.query.script import Script
@@ -160,7 +161,7 @@ def _is_seed(tokens: Sequence[Token]) -> bool:
     """Tell whether tokens are `LABEL name INTO model` and nothing more: the model's name has no space in it."""
     if len(tokens) < 4 or tokens[1].kind is Kind.SIGN or not tokens[2].is_word("INTO"):
         return False
-    return all(before.end == after.start for before, after in zip(tokens[3:], tokens[4:], strict=False))
+    return all(before.end == after.start for before, after in pairwise(tokens[3:]))
 
 
 def _of_dialect(script: Script, dialect: str) -> list[Token]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from elasticdl.query.session import Session, placed
 from elasticdl.query.snapshot import Snapshot
 from elasticdl.query.statements import Train
 from elasticdl.spec.edge import Given
+from elasticdl.spec.framework import framework_of
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.tabular import plan as plans
 from elasticdl.tabular import statistics, template
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of `model.json`."""
-MODEL_FILE = "model.keras"
 AUDIT = "audit"
 
 
@@ -62,7 +62,8 @@ def train(statement: Train, session: Session) -> Answer:
     own = _is_own(statement, wanted)
     if own and statement.label is None:
         raise statement.place.script.error(
-            statement.model.place.start, "LABEL is missing before INTO: write LABEL and the column that is to be predicted"
+            statement.model.place.start,
+            "LABEL is missing before INTO: write LABEL and the column that is to be predicted",
         )
     with placed(statement):
         check.train(statement, session.source.schema(statement.select.text, session.params))
@@ -91,7 +92,6 @@ def _trained(
 ) -> Answer:
     made: dict[str, object] = {
         "training_data": str(rows.training.training),
-        "output": str(entry.directory / MODEL_FILE),
         "audit": str(entry.directory / AUDIT),
     }
     if rows.validation is not None:
@@ -105,7 +105,11 @@ def _trained(
         assert statement.target is not None, "our own model has no other name"
         made |= {"model_def": statement.target.name, "model_params": dict(wanted.model)}
     with placed(statement):
-        spec = jobs.spec_of(JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, session.flags)
+        spec = jobs.spec_of(
+            JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, session.flags
+        )
+        file = f"model{framework_of(spec).formats[0].suffix}"
+        spec = replace(spec, output=str(entry.directory / file))
     try:
         summary = jobs.run(spec)
         epochs = _audited(entry.directory / AUDIT, rows)
@@ -122,6 +126,7 @@ def _trained(
             "statement": statement.place.text,
             "dialect": session.source.dialect,
             "database": session.source.name,
+            "file": file,
             "target": statement.target.name if statement.target is not None else "dnn",
             "label": statement.label.name if statement.label is not None else None,
             "columns": _columns(rows.training.schema, statement, plan),
@@ -188,12 +193,18 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
     try:
         found = session.source.schema(apart)
         if missing := [name for name in taken.schema.names if name not in found.names]:
-            raise place.error(f"validation.select gives no column {missing[0]!r}, which the rows that are trained on have")
+            raise place.error(
+                f"validation.select gives no column {missing[0]!r}, which the rows that are trained on have"
+            )
         validation = snapshot.take(
             session.source, apart, directory=directory / "validation", seed=seed, label=label, fraction=0.0
         )
     except BadInput as error:
-        raise error if str(error).startswith(place.script.filename) else place.error(f"validation.select: {error}") from None
+        raise (
+            error
+            if str(error).startswith(place.script.filename)
+            else place.error(f"validation.select: {error}")
+        ) from None
     return _Rows(taken, validation.training, validation.rows)
 
 
@@ -222,10 +233,12 @@ def _audited(directory: Path, rows: _Rows) -> list[int]:
     report = audit(directory)
     expected = rows.training.training_rows
     counted = [epoch.counted for epoch in report.epochs]
-    if any(epoch.expected != expected for epoch in report.epochs) or any(one != expected for one in counted[:-1]):
+    if any(epoch.expected != expected for epoch in report.epochs) or any(
+        one != expected for one in counted[:-1]
+    ):
         raise JobFailed(
-            f"the SELECT gave {expected:,} rows to train on, and the workers' records have {', '.join(f'{one:,}' for one in counted)} in the "
-            f"epochs; the audit is {directory}"
+            f"the SELECT gave {expected:,} rows to train on, and the workers' records have {', '.join(f'{one:,}' for one in counted)} in "
+            f"the epochs; the audit is {directory}"
         )
     return counted
 
@@ -234,12 +247,18 @@ def _columns(schema: pa.Schema, statement: Train, plan: Plan | None) -> dict[str
     """Return the columns that a SELECT must have to use the model, and their kinds."""
     label = statement.label.name if statement.label is not None else None
     used = {one.column for one in plan.inputs} if plan is not None else {*schema.names} - {label}
-    return {one.name: kind.value for one in schema if one.name in used and (kind := kind_of(one.type)) is not None}
+    return {
+        one.name: kind.value for one in schema if one.name in used and (kind := kind_of(one.type)) is not None
+    }
 
 
 def _metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     found = summary.get("metrics") or {}
-    return {name: value for name, value in found.items() if isinstance(value, int | float) and math.isfinite(value)}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
 
 
 def _foreseen(statement: Train, rows: _Rows, plan: Plan | None) -> pa.Table:

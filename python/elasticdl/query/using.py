@@ -22,7 +22,7 @@ from elasticdl.query.session import Session, placed
 from elasticdl.query.snapshot import Snapshot
 from elasticdl.query.source import Into
 from elasticdl.query.statements import Evaluate, Explain, Named, Predict
-from elasticdl.query.training import MODEL_FILE, one_row
+from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ def predict(statement: Predict, session: Session) -> Answer:
             rows = pa.Table.from_batches(batches, first.schema)
             return Answer(statement.place.text, rows, version, summary)
         count = write(statement.table, batches, mode, version, session)
-        facts = {"table": statement.table.name, "rows": count, "model": version.name, "version": version.version}
+        facts = {
+            "table": statement.table.name,
+            "rows": count,
+            "model": version.name,
+            "version": version.version,
+        }
         return Answer(statement.place.text, one_row(facts), version, summary)
 
 
@@ -93,7 +98,11 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
                 JobKind.EVALUATE, version.name, made, _sized(version), wanted.settings, session.flags
             )
         summary = jobs.run(spec)
-    values = {name: float(value) for name, value in (summary.get("metrics") or {}).items() if isinstance(value, int | float)}
+    values = {
+        name: float(value)
+        for name, value in (summary.get("metrics") or {}).items()
+        if isinstance(value, int | float)
+    }
     if wanted.metrics:
         values = _chosen(values, wanted.metrics, statement)
     rows = pa.table({"metric": list(values), "value": pa.array(list(values.values()), pa.float64())})
@@ -143,7 +152,7 @@ def _use(version: Version) -> dict[str, object]:
     made: dict[str, object] = {
         "model_zoo": str(version.directory) if zoo is None else zoo,
         "model_def": version.json["model_def"],
-        "trained_model": str(version.directory / MODEL_FILE),
+        "trained_model": str(version.directory / version.json["file"]),
     }
     if version.json["model_params"]:
         made["model_params"] = version.json["model_params"]
@@ -155,7 +164,9 @@ def _sized(version: Version) -> Mapping[str, object]:
 
 
 def _foreseen(table: Named | None, version: Version) -> pa.Table:
-    return one_row({"table": table.name if table is not None else "", "model": version.name, "version": version.version})
+    return one_row(
+        {"table": table.name if table is not None else "", "model": version.name, "version": version.version}
+    )
 
 
 def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Evaluate) -> dict[str, float]:
@@ -171,7 +182,7 @@ def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Eval
 def _joined(
     taken: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more than the other."""
+    """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more."""
     predicted = _Predicted(sorted(output.glob("*.parquet")))
     named = _outputs(predicted.names, statement, version, extra)
     count = 0
@@ -186,7 +197,9 @@ def _joined(
         count += batch.num_rows
         yield pa.RecordBatch.from_arrays([_flat(column) for column in columns.values()], names=list(columns))
     if left := predicted.left():
-        raise JobFailed(f"there are {count:,} rows, and {left:,} predictions more than that; nothing was written")
+        raise JobFailed(
+            f"there are {count:,} rows, and {left:,} predictions more than that; nothing was written"
+        )
 
 
 def _outputs(
@@ -221,7 +234,9 @@ class _Predicted:
         parts = []
         missing = count
         while missing:
-            batch = self._rest if self._rest is not None and self._rest.num_rows else next(self._batches, None)
+            batch = (
+                self._rest if self._rest is not None and self._rest.num_rows else next(self._batches, None)
+            )
             if batch is None:
                 raise JobFailed(f"{missing:,} rows have no prediction; nothing was written")
             parts.append(batch.slice(0, missing))
