@@ -62,7 +62,7 @@ class Source(Protocol):
         """
 
     def rows(self, select: str, params: Params = ()) -> Iterator[pa.RecordBatch]:
-        """Run a query once, and yield its rows in their order; a batch at least, and batches may differ in types. Raises DatabaseRefused."""
+        """Run a query once, and yield its rows in their order: a batch at least; they may differ in types. Raises DatabaseRefused."""
 
     def run(self, text: str, params: Params = ()) -> pa.Table | None:
         """Do what another statement says, and commit it; return the rows of its answer if it has any. Raises DatabaseRefused."""
