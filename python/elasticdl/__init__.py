@@ -72,6 +72,10 @@ def __getattr__(name: str) -> Any:
             from elasticdl.query.run import sql
 
             return sql
+        case "load_ipython_extension":  # `%load_ext elasticdl`
+            from elasticdl.query import magic
+
+            return magic.load_ipython_extension
         case "__version__":
             from importlib.metadata import version
 
