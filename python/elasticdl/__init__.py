@@ -69,10 +69,16 @@ def __getattr__(name: str) -> Any:
 
             return shards
         case "sql":
+            from elasticdl.query import needs
+
+            needs.check()
             from elasticdl.query.run import sql
 
             return sql
         case "load_ipython_extension":  # `%load_ext elasticdl`
+            from elasticdl.query import needs
+
+            needs.check()
             from elasticdl.query import magic
 
             return magic.load_ipython_extension

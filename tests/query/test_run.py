@@ -18,7 +18,7 @@ import elasticdl
 from elasticdl.audit import audit
 from elasticdl.cli import run as command
 from elasticdl.errors import BadStatement, JobFailed
-from elasticdl.query import jobs, shown, training
+from elasticdl.query import jobs, needs, shown, training
 from tests.job.conftest import ELASTICDL, ROOT, Job
 from tests.job.test_evaluation import master_of
 from tests.job.test_faults import at_step, joins, kill
@@ -241,3 +241,12 @@ def test_rows_for_people_and_programs() -> None:
     many = pa.table({"n": [*range(50)]})
     assert shown.table(many).endswith("… 10 more rows")
     assert len(shown.csv(many).splitlines()) == 51
+
+
+def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(needs, "find_spec", lambda package: None)
+    assert command(["sql", "SELECT 1"]) == 2
+    assert (
+        capfd.readouterr().err
+        == "error: statements of SQL need the package duckdb: pip install 'elasticdl[sql]'\n"
+    )
