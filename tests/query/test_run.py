@@ -25,11 +25,12 @@ from tests.job.test_faults import at_step, joins, kill
 from tests.job.test_faults import training as in_training
 
 ZOO = ROOT / "tests/job/zoo"
-ROWS, EPOCHS = 1000, 10
+ROWS, EPOCHS = 1000, 4
 TRAIN = f"""
 SELECT number, "double", word FROM numbers
 TO TRAIN table.custom_model WITH engine.model_zoo='{ZOO}', train.epoch={EPOCHS}, train.batch_size=8, engine.num_workers=2,
-    engine.num_minibatches_per_task=1, engine.witness_seconds=2, engine.job_name='test'
+    engine.num_minibatches_per_task=1, engine.witness_seconds=2, engine.job_name='test',
+    engine.callbacks='paced.callbacks'
 LABEL "double" INTO doubles;
 """
 
