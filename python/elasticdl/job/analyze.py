@@ -57,7 +57,8 @@ def analyze(
     command = [python, "-P", "-m", "elasticdl.job.counting", json.dumps(asked)]
     with tempfile.TemporaryDirectory() as folder:
         output = str(settings.pop("output", "")) or str(Path(folder) / "statistics")
-        train(job_command=command, work="tasks", output=output, **settings)
+        job: dict[str, Any] = {**settings, "job_command": command, "work": "tasks", "output": output}
+        train(**job)
         parts = sorted(Path(output).glob("part-*.json"))
         return finished(merge((Statistics.from_json(part.read_text()) for part in parts), vocabulary))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,12 @@ import numpy.typing as npt
 from elasticdl.errors import BadData
 from elasticdl.tabular.features import Label, Plan
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Arrays = Mapping[str, npt.NDArray[Any]]
+MODEL = "model.keras"
+"""In the directory of a model."""
 SHUFFLES = 5
 STEPS = 256
 """Of the integral: its sum is within 1 % of the difference then."""
@@ -43,32 +48,41 @@ class Importance:
 
 
 def permutation(
+    directory: Path, plan: Plan, rows: pa.Table, *, seed: int = 0, shuffles: int = SHUFFLES
+) -> list[Importance]:
+    """Return how much the main metric loses when a column is shuffled, the most important column first.
+
+    Args:
+        directory: of a model, with `model.keras`.
+        plan: that it was made of.
+        rows: with the columns of the plan's inputs and the label, as a snapshot has them.
+        seed: of the shuffles.
+        shuffles: of each column.
+
+    Raises BadData if the metric can't be computed of these rows.
+    """
+    labels = rows.column(plan.label.column).to_numpy(zero_copy_only=False)
+    return shuffled(_predictor(directory / MODEL), columns_of(plan, rows), labels, plan.label, seed, shuffles)
+
+
+def shuffled(
     predict: Callable[[Arrays], Arrays],
     columns: Arrays,
     labels: npt.NDArray[Any],
     label: Label,
     seed: int = 0,
-) -> tuple[Importance, ...]:
-    """Return how much the main metric loses when a column is shuffled, the most important column first.
-
-    Args:
-        predict: gives a model's outputs for columns.
-        columns: of the rows, one array each.
-        labels: the values that these rows have.
-        label: what the model predicts.
-        seed: of the shuffles.
-
-    Raises BadData if the metric can't be computed of these rows.
-    """
+    shuffles: int = SHUFFLES,
+) -> list[Importance]:
+    """Return the importance of columns of any model: `predict` gives its outputs for columns. Raises what `permutation` raises."""
     best = score(label, predict(columns), labels)
     found = []
     for place, (name, values) in enumerate(columns.items()):
         losses = []
-        for shuffle in range(SHUFFLES):
+        for shuffle in range(shuffles):
             order = np.random.default_rng([seed, place, shuffle]).permutation(len(values))
             losses.append(best - score(label, predict({**columns, name: values[order]}), labels))
         found.append(Importance(name, float(np.mean(losses)), float(np.std(losses))))
-    return tuple(sorted(found, key=lambda one: (-one.importance, one.feature)))
+    return sorted(found, key=lambda one: (-one.importance, one.feature))
 
 
 def main_metric(label: Label) -> str:
@@ -112,7 +126,28 @@ def _auc(label: Label, scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]
     return float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def predictor(path: Path, batch: int = 1024) -> Callable[[Arrays], Arrays]:
+def columns_of(plan: Plan, rows: pa.Table) -> Arrays:
+    """Return the columns of a table as an exported model takes them."""
+    from elasticdl.tabular import inputs
+
+    chunk = {one.column: _tensor(rows.column(one.column)) for one in plan.inputs}
+    return {name: one.numpy() for name, one in inputs.columns_of(plan, chunk).items()}
+
+
+def _tensor(column: pa.ChunkedArray) -> Any:
+    import pyarrow as pa
+    import tensorflow as tf
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        values = tf.string if pa.types.is_string(kind.value_type) else tf.float64
+        return tf.ragged.constant(column.to_pylist(), dtype=values, ragged_rank=1)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return tf.constant(column.fill_null("").to_pylist(), tf.string)
+    return tf.constant(column.cast(pa.float64()).to_numpy(), tf.float64)
+
+
+def _predictor(path: Path, batch: int = 1024) -> Callable[[Arrays], Arrays]:
     """Return what gives the outputs of an exported model for columns."""
     import keras
     import tensorflow as tf
@@ -147,7 +182,21 @@ class Attributions:
     baseline: npt.NDArray[np.float64]
 
 
-def integrated_gradients(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) -> Attributions:
+def integrated_gradients(directory: Path, plan: Plan, rows: pa.Table) -> pa.Table:
+    """Return what each column adds to the prediction of each row, compared with a row of mean features: a column for each.
+
+    Args:
+        directory: of one of our models, with `model.keras`.
+        plan: that it was made of.
+        rows: as of `permutation`; their label is not needed.
+    """
+    import pyarrow as pa
+
+    found = attributions(directory / MODEL, plan, columns_of(plan, rows))
+    return pa.table({name: found.values[:, place] for place, name in enumerate(found.columns)})
+
+
+def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) -> Attributions:
     """Return the attributions of rows, which sum to their outputs less the baseline's.
 
     The way from the mean to a row goes through numbers and through rows of embeddings, as ids have nothing between them.
@@ -159,14 +208,19 @@ def integrated_gradients(path: Path, plan: Plan, columns: Arrays, steps: int = S
     features = served.get_layer("preprocessing")({name: tf.constant(one) for name, one in columns.items()})
     part = served.get_layer("trained")
     rest, points, owners = _from_points(part, plan)
-    at_rows = dict(zip(points, _values(keras.Model(part.inputs, list(points.values())), part, features), strict=True))
+    at_rows = dict(
+        zip(points, _values(keras.Model(part.inputs, list(points.values())), part, features), strict=True)
+    )
     kept = {name: features[name] for name in rest}
     model = keras.Model({**points, **{name: rest[name] for name in rest}}, _output(part, plan))
-    means = {name: tf.broadcast_to(tf.reduce_mean(one, 0, keepdims=True), one.shape) for name, one in at_rows.items()}
+    means = {
+        name: tf.broadcast_to(tf.reduce_mean(one, 0, keepdims=True), one.shape)
+        for name, one in at_rows.items()
+    }
     whole = model({**at_rows, **kept})
     chosen = tf.argmax(whole, axis=1) if plan.label.classes else tf.zeros(len(whole), tf.int64)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def gradients(share: Any) -> Any:
         here = {name: means[name] + share * (one - means[name]) for name, one in at_rows.items()}
         with tf.GradientTape() as tape:
@@ -185,7 +239,9 @@ def integrated_gradients(path: Path, plan: Plan, columns: Arrays, steps: int = S
         _share(values, parts.reshape(*parts.shape[:2], -1).sum(2), owners[name], names)
 
     def picked(outputs: Any) -> npt.NDArray[np.float64]:
-        array: npt.NDArray[np.float64] = tf.gather(outputs, chosen, axis=1, batch_dims=1).numpy().astype(np.float64)
+        array: npt.NDArray[np.float64] = (
+            tf.gather(outputs, chosen, axis=1, batch_dims=1).numpy().astype(np.float64)
+        )
         return array
 
     return Attributions(names, values, picked(whole), picked(model({**means, **kept})))
@@ -196,7 +252,9 @@ def _values(model: Any, part: Any, features: Mapping[str, Any]) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _from_points(part: Any, plan: Plan) -> tuple[dict[str, Any], dict[str, Any], dict[str, Sequence[Sequence[str]]]]:
+def _from_points(
+    part: Any, plan: Plan
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Sequence[Sequence[str]]]]:
     """Return the inputs that are needed besides, the symbols from which gradients go, and the columns that each of these is of.
 
     Of numbers each has its column; of rows of embeddings all have the columns of their feature.
@@ -204,7 +262,8 @@ def _from_points(part: Any, plan: Plan) -> tuple[dict[str, Any], dict[str, Any],
     from elasticdl.tabular.inputs import NUMBERS, id_columns, number_columns
 
     symbols = {one.name: one for one in part.inputs}
-    points, owners = {}, {}
+    points: dict[str, Any] = {}
+    owners: dict[str, Sequence[Sequence[str]]] = {}
     if NUMBERS in symbols:
         points[NUMBERS] = symbols[NUMBERS]
         owners[NUMBERS] = [[one.column] for one in number_columns(plan)]
