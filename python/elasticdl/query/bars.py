@@ -1,4 +1,4 @@
-"""Importances as bars, in a file. Text stays text in SVG, so that any font of whoever looks at it will do, Chinese too."""
+"""Importances as bars, in a file. Text stays text in SVG, so that the fonts of the viewer are used, Chinese ones too."""
 
 from __future__ import annotations
 
