@@ -38,11 +38,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a table of numbers, which is the working directory, and the store of models in it."""
     numbers = [*range(ROWS)]
     table = pa.table(
-        {"number": numbers, "double": [2.0 * one for one in numbers], "word": [f"row {one}" for one in numbers]}
+        {
+            "number": numbers,
+            "double": [2.0 * one for one in numbers],
+            "word": [f"row {one}" for one in numbers],
+        }
     )
     pq.write_table(table, tmp_path / "numbers.parquet")
     monkeypatch.chdir(tmp_path)
-    for name, value in {"ELASTICDL_STORE": "store", "XDG_STATE_HOME": "state", "TMPDIR": "", "GO": "go"}.items():
+    for name, value in {
+        "ELASTICDL_STORE": "store",
+        "XDG_STATE_HOME": "state",
+        "TMPDIR": "",
+        "GO": "go",
+    }.items():
         monkeypatch.setenv(name, str(tmp_path / value))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return tmp_path
@@ -59,7 +68,9 @@ def _lines(text: str) -> Sequence[dict[str, object]]:
     return [row for line in text.splitlines() for row in json.loads(line)]
 
 
-def test_a_model_is_trained_while_processes_die_and_then_used(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_trained_while_processes_die_and_then_used(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     job = _begin(TRAIN, "-o", "json")
     at_step(job, 3, lambda status: kill(in_training(status)[-1]))
     joins(job, 3)
@@ -74,21 +85,30 @@ def test_a_model_is_trained_while_processes_die_and_then_used(folder: Path, capf
     assert report.complete
     assert [epoch.counted for epoch in report.epochs] == [ROWS - 100] * EPOCHS
     kept = json.loads((directory / "model.json").read_text())
-    assert kept["rows"] == {"select": ROWS, "training": ROWS - 100, "validation": 100, "audit": [ROWS - 100] * EPOCHS}
+    assert kept["rows"] == {
+        "select": ROWS,
+        "training": ROWS - 100,
+        "validation": 100,
+        "audit": [ROWS - 100] * EPOCHS,
+    }
     assert not list((folder / "store/.work").iterdir())
 
     use = f"""
     SELECT number, "double", word FROM numbers WHERE number >= 100 ORDER BY number DESC TO PREDICT results.seen USING doubles;
     SELECT seen > 0 AS above, count(*) AS n, count(DISTINCT number) AS one FROM results GROUP BY ALL;
     SELECT * FROM numbers TO EVALUATE doubles LABEL "double";
-    SHOW MODELS LIKE 'dou%'; SHOW TRAIN doubles@{trained['version']}; DROP MODEL doubles; SHOW MODELS; DROP MODEL IF EXISTS doubles
+    SHOW MODELS LIKE 'dou%'; SHOW TRAIN doubles@{trained["version"]}; DROP MODEL doubles; SHOW MODELS; DROP MODEL IF EXISTS doubles
     """
     assert command(["sql", use, "-o", "json", "--num_workers=1"]) == 0
     written, counted, evaluated, models, source, *rest = map(json.loads, capfd.readouterr().out.splitlines())
-    assert written == [{"table": "results", "rows": ROWS - 100, "model": "doubles", "version": trained["version"]}]
+    assert written == [
+        {"table": "results", "rows": ROWS - 100, "model": "doubles", "version": trained["version"]}
+    ]
     assert sum(row["n"] for row in counted) == sum(row["one"] for row in counted) == ROWS - 100
     table = pq.read_table(folder / "results.parquet")
-    assert table.column("number").to_pylist() == [*range(ROWS - 1, 99, -1)]  # in the order of the SELECT, each with its own prediction
+    assert table.column("number").to_pylist() == [
+        *range(ROWS - 1, 99, -1)
+    ]  # in the order of the SELECT, each with its own prediction
     seen = table.column("seen").to_pylist()
     steps = {round((one - other) * 1e3, 1) for one, other in zip(seen, seen[1:], strict=False)}
     assert len(steps) == 1, "the model is a line"
@@ -101,7 +121,7 @@ def test_a_model_is_trained_while_processes_die_and_then_used(folder: Path, capf
 
 REFUSED = {
     "no such column": (
-        'SELECT number FROM numbers LABEL nomber INTO m',
+        "SELECT number FROM numbers LABEL nomber INTO m",
         "TEXT:1: the SELECT gives no column 'nomber'; did you mean number?",
     ),
     "no rows": (
@@ -139,7 +159,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("failure", REFUSED)
-def test_what_cannot_work_leaves_nothing(folder: Path, capfd: pytest.CaptureFixture[str], failure: str) -> None:
+def test_what_cannot_work_leaves_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str], failure: str
+) -> None:
     text, message = REFUSED[failure]
     options = ["--output=m.keras"] if message.startswith("--output") else []
     before = sorted(path.name for path in folder.iterdir())
@@ -167,7 +189,9 @@ def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: 
 
     monkeypatch.setattr(jobs, "run", lambda spec: {})
     monkeypatch.setattr(training, "audit", lambda directory: Report())
-    with pytest.raises(JobFailed, match="gave 900 rows to train on, and the workers' records have 899, 899 in the epochs"):
+    with pytest.raises(
+        JobFailed, match="gave 900 rows to train on, and the workers' records have 899, 899 in the epochs"
+    ):
         elasticdl.sql(TRAIN)
     assert not list((folder / "store/doubles").iterdir())
     (kept,) = (folder / "store/.work").iterdir()
@@ -175,7 +199,16 @@ def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: 
 
 
 def test_a_dry_run_makes_nothing_and_says_why(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert command(["sql", "SELECT number, word, number % 2 = 0 AS even FROM numbers LABEL even INTO m; DELETE FROM x", "--dry_run"]) == 0
+    assert (
+        command(
+            [
+                "sql",
+                "SELECT number, word, number % 2 = 0 AS even FROM numbers LABEL even INTO m; DELETE FROM x",
+                "--dry_run",
+            ]
+        )
+        == 0
+    )
     out, err = capfd.readouterr()
     assert "even: 2 classes (boolean of the values 0, 1)" in err
     assert "TEXT:1: is the database's own" in err
