@@ -1,7 +1,7 @@
 """What a person says about columns in COLUMN: names, `*`, and functions of columns.
 
-Plain values; the text they come from is read in `query/grammar.py`, what they do to a model is decided in `tabular/plan.py`. Each value knows
-its place in the text, for messages, and is equal to the same value elsewhere.
+Plain values; the text they come from is read in `query/grammar.py`, what they do to a model is decided in `tabular/plan.py`. Each value
+knows its place in the text, for messages, and is equal to the same value elsewhere.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SIGNATURES = {
     Function.SPARSE: Signature("SPARSE(x, n[, separator])", 1, ("size", "separator"), 1),
     Function.TEXT: Signature("TEXT(x)"),
 }
-"""Every function. `buckets` is a number or a list of bounds; `combiner` is mean, sum or sqrtn; `separator` is text; the others are numbers."""
+"""Every function. `buckets` is a number or a list of bounds, `combiner` is mean, sum or sqrtn, `separator` is text; others are numbers."""
 
 Value = None | bool | int | float | str | tuple["Value", ...]
 """A value of WITH, or of a function. A bare name (`adam`) is text; a list is a tuple."""
