@@ -26,6 +26,7 @@ from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored
+from elasticdl.keras.serving import served
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
@@ -65,6 +66,7 @@ class KerasAdapter:
         """
         user = self._user
         self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        self._served = served(user, self.model)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
         self.optimizer = built_optimizer(user, self.model)
@@ -235,7 +237,7 @@ class KerasAdapter:
                 self.optimizer.finalize_variable_values(self.model.trainable_variables)
             else:
                 self._state.load(self._last)
-            export(self.model, path, kind, spec[0])
+            export(self._served, path, kind, spec[0])
         finally:
             if attached is not None:
                 self.model.optimizer = attached

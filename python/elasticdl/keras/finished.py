@@ -14,6 +14,7 @@ from elasticdl.keras.building import built_optimizer, new_model
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.export import export
 from elasticdl.keras.monitored import monitored_in_evaluations
+from elasticdl.keras.serving import served
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.trained import GroupState
 from elasticdl.worker.contract.usermodel import UserModel
@@ -65,4 +66,4 @@ def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, k
             "functional model, or evaluate and predict with the checkpoint itself"
         )
     finish(user, model, state)
-    export(model, path, kind, ())
+    export(served(user, model), path, kind, ())

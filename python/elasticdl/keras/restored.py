@@ -16,6 +16,7 @@ from elasticdl.keras.building import new_model
 from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.export import export
 from elasticdl.keras.matching import tables_of, variables_of
+from elasticdl.keras.serving import served
 from elasticdl.keras.streaming import Matrix
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -46,6 +47,7 @@ class RestoredModel:
                 raise BadModel(
                     f"{user.path}: the model can't be called: {describe(error, user.path)}"
                 ) from error
+        self._served = served(user, self._model)
         self._layers = tables_of(user, catalog, recorded.layers)
         for layer in self._layers:
             if layer.input_dim is None:
@@ -70,7 +72,7 @@ class RestoredModel:
         matrices = [
             Matrix(layer, tables.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
         ]
-        export(self._model, path, kind, (), matrices)
+        export(self._served, path, kind, (), matrices)
 
 
 def _spec(symbol: Any) -> Any:
