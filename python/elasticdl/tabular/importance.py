@@ -85,13 +85,6 @@ def shuffled(
     return sorted(found, key=lambda one: (-one.importance, one.feature))
 
 
-def main_metric(label: Label) -> str:
-    """Return the metric that shuffles are measured by: more is better."""
-    if not label.classes:
-        return "R²"
-    return "AUC" if len(label.classes) == 2 else "accuracy"
-
-
 def score(label: Label, outputs: Arrays, labels: npt.NDArray[Any]) -> float:
     """Return the main metric of predictions. Raises BadData if all rows have the same label."""
     if not label.classes:
@@ -302,25 +295,3 @@ def _share(
         of = owners[place] if several else owners[0]
         for name in of:
             values[:, names.index(name)] += parts[:, place] / len(of)
-
-
-# ------------------------------------------------------------------ a picture
-
-
-def draw(importances: Sequence[Importance], path: Path, title: str = "") -> None:
-    """Draw bars, the longest on top, as a file whose name ends with .svg or .png. Raises OSError."""
-    from matplotlib.figure import Figure
-
-    rows = list(reversed(importances))
-    figure = Figure(figsize=(7, 1 + 0.3 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
-    axes.barh(
-        [one.feature for one in rows],
-        [one.importance for one in rows],
-        xerr=[one.stddev for one in rows],
-        color="#3b6ea5",
-    )
-    axes.set_xlabel("importance")
-    if title:
-        axes.set_title(title)
-    figure.savefig(path)
