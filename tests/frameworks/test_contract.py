@@ -34,9 +34,7 @@ from tests import torch as torch_tests
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
-NAMES = (
-    ("jax", "keras", "mxnet", "reference", "torch") if BACKEND == "tensorflow" else (f"keras_{BACKEND}",)
-)
+NAMES = ("jax", "keras", "mxnet", "reference", "torch") if BACKEND == "tensorflow" else (f"keras_{BACKEND}",)
 """Those of this package; what is installed besides is not tested here. Keras computes with one library in a process."""
 NEEDS: dict[str, Callable[[], None]] = {
     "jax": jax_tests.need_jax,

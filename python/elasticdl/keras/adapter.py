@@ -17,13 +17,13 @@ from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.betweensteps import BetweenSteps
 from elasticdl.keras.building import built_optimizer
-from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.evaluation import KerasEvaluator, OwnWeights
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline
-from elasticdl.keras.shown import show
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.shown import show
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult

@@ -19,11 +19,11 @@ from elasticdl.control.protocol.metricstates import MetricCatalog, combine
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.feed import Batch, FeedPipeline
-from elasticdl.keras.shown import show
-from elasticdl.keras.trial import trial_batches
 from elasticdl.keras.internals import clear_losses, seed_states
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.metricvalues import EvaluationMetrics, Seen
+from elasticdl.keras.shown import show
+from elasticdl.keras.trial import trial_batches
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records

@@ -41,9 +41,7 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
         _WRITES_NOTHING,
         monitored_in_evaluations(user),
     )
-    variables = ModelState(
-        [*held(model.variables), *held(optimizer.variables), *callbacks.best_weights()]
-    )
+    variables = ModelState([*held(model.variables), *held(optimizer.variables), *callbacks.best_weights()])
     try:
         variables.check(state.image)
         callbacks.restore(state.image.meta.get("callbacks", []))

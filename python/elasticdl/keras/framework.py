@@ -53,7 +53,9 @@ class KerasFramework:
         backend = str(spec.envs.get(BACKEND) or os.environ.get(BACKEND) or _TENSORFLOW)
         if backend not in (_TENSORFLOW, *ON_OTHERS):
             known = ", ".join(sorted((_TENSORFLOW, *ON_OTHERS)))
-            raise BadSetting(f"{BACKEND}: expected {known}, received {backend!r}{nearest(backend, ON_OTHERS)}")
+            raise BadSetting(
+                f"{BACKEND}: expected {known}, received {backend!r}{nearest(backend, ON_OTHERS)}"
+            )
         return self.name if backend == _TENSORFLOW else ON_OTHERS[backend]
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:

@@ -192,9 +192,7 @@ class EvaluationMetrics:
                 names[name] = user.where
             tried.append(found)
         self._begin = [found.begin for found in tried]
-        self._flat_begin = [
-            keras.ops.convert_to_tensor(value) for state in self._begin for value in state
-        ]
+        self._flat_begin = [keras.ops.convert_to_tensor(value) for state in self._begin for value in state]
         self.catalog = MetricCatalog(
             tuple(
                 Metric(entry.user.name, entry.user.output, _described(entry.metric), found.adds)
@@ -459,4 +457,4 @@ def widest() -> str:
 
 def _is_number(tensor: Any) -> bool:
     kind = keras.backend.standardize_dtype(tensor.dtype)
-    return keras.backend.is_float_dtype(kind) or keras.backend.is_int_dtype(kind) or kind == "bool"
+    return bool(keras.backend.is_float_dtype(kind) or keras.backend.is_int_dtype(kind) or kind == "bool")

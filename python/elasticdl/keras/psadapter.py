@@ -23,7 +23,6 @@ from elasticdl.errors import BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.keras import internals
 from elasticdl.keras.building import make_optimizer
-from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.embedding import (
     WHOLE_TABLE,
     Recorded,
@@ -37,13 +36,14 @@ from elasticdl.keras.evaluation import KerasEvaluator
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
 from elasticdl.keras.feed import FeedPipeline
-from elasticdl.keras.shown import show
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored_at_barriers
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
 from elasticdl.keras.psstep import PsStep
+from elasticdl.keras.shown import show
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import GateLogs

@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from elasticdl.checkpoint.savedrows import SavedRows
 from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.keras.firstcall import make_model
+from elasticdl.keras import savedmodelweights, weightsfile
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.evaluation import Forward, KerasEvaluator, OwnWeights
 from elasticdl.keras.feed import Batch, FeedPipeline
-from elasticdl.keras.shown import by_name, show
 from elasticdl.keras.finished import finish
-from elasticdl.keras import savedmodelweights, weightsfile
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import clear_losses
 from elasticdl.keras.savedweights import SavedWeights
+from elasticdl.keras.shown import by_name, show
 from elasticdl.spec.jobspec import JobKind, JobSpec, Mode
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.trained import Predictions, Weights

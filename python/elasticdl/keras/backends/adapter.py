@@ -1,4 +1,4 @@
-"""The adapter for Keras models on JAX and PyTorch: one worker's model, optimizer and accumulator behind the Protocol of `worker/contract/`."""
+"""The adapter for Keras models on JAX and PyTorch: one worker's model, optimizer and sums behind the Protocol of `worker/contract/`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BackendAdapter(BetweenSteps):
         before = self._state.image([])
         try:
             seeds = self._forward.seeds(self._spec.seed, 0, 0)
-            loss, slopes, after = self._programs.gradient(batch, seeds)
+            _, slopes, after = self._programs.gradient(batch, seeds)
             changed = [self._forward.others[place] for place in self._forward.changed or ()]
             self._sums = Sums(self._forward.trained, changed, self._spec.minibatch_size, user.path)
             self.dtype: npt.DTypeLike = self._sums.dtype
@@ -89,9 +89,7 @@ class BackendAdapter(BetweenSteps):
         """Add a chunk's gradients and changes to the accumulator; None is a chunk without a good record."""
         if batch is None or not batch.examples:
             return ChunkResult(0.0, 0.0)
-        loss, slopes, after = self._programs.gradient(
-            batch, self._forward.seeds(self._spec.seed, step, lane)
-        )
+        loss, slopes, after = self._programs.gradient(batch, self._forward.seeds(self._spec.seed, step, lane))
         self._step.add(slopes, after, batch.examples)
         return ChunkResult(float(batch.examples), loss * batch.examples)
 

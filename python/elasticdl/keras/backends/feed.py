@@ -1,7 +1,7 @@
 """Chunks for models on JAX and PyTorch: arrays of NumPy, of what the user's `feed` makes of records or of a dataset of tf.data.
 
-`feed(records, …)` gets the records, as with other frameworks. `feed(dataset, …)`, by the name of its first argument, gets a dataset, so that
-a model file for TensorFlow is one for all backends; only then TensorFlow is imported.
+`feed(records, …)` gets the records, as with other frameworks. `feed(dataset, …)`, by the name of its first argument, gets a dataset, so
+that a model file for TensorFlow is one for all backends; only then TensorFlow is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DATASET = "dataset"
 
 
 def make_feed(user: UserModel, mode: str, metadata: Any) -> Callable[[Records], Batch]:
-    """Return the user's `feed` in one mode; `metadata`: its third argument. Raises BadSetting if it wants TensorFlow, which is not there."""
+    """Return the user's `feed` in one mode; `metadata`: its third argument. Raises BadSetting if TensorFlow is needed, and missing."""
     if not _takes_dataset(user.feed):
         return Feed(user, mode, metadata, Expected(_array, "arrays", _REMEDY))
     if importlib.util.find_spec("tensorflow") is None:
@@ -86,5 +86,3 @@ def given(batch: Batch) -> str:
 
 def _show(arrays: Any) -> str:
     return "nothing" if arrays is None else show(arrays)
-
-

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import numpy.typing as npt
 
 from elasticdl.errors import BadModel
@@ -114,5 +113,3 @@ def tensors(batch: Batch) -> Batch:
     return batch.changed(
         lambda tree: None if tree is None else keras.tree.map_structure(keras.ops.convert_to_tensor, tree)
     )
-
-

@@ -54,8 +54,8 @@ class KerasOnBackend:
 
     def _no_servers(self, asked: int) -> str:
         return (
-            f"--num_ps_pods={asked}: tables on parameter servers are looked up by TensorFlow, and {BACKEND} is {self._backend}; leave it out, "
-            f"or unset {BACKEND}"
+            f"--num_ps_pods={asked}: tables on parameter servers are looked up by TensorFlow, and {BACKEND} is {self._backend}; leave it "
+            f"out, or unset {BACKEND}"
         )
 
     def import_library(self, log: Path | None = None) -> None:

@@ -51,7 +51,8 @@ class JaxPrograms:
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a compiled function."""
-        return jax.jit(function)
+        made: Callable[..., Any] = jax.jit(function)
+        return made
 
     def without_gradients(self) -> AbstractContextManager[Any]:
         """Enter nothing: JAX keeps nothing unasked."""
@@ -84,7 +85,8 @@ class JaxPrograms:
 
     def _trace_update(self, trained: Any, kept: Any, slopes: Any) -> Any:
         typed = [
-            slope.astype(variable.dtype) for slope, variable in zip(slopes, self._forward.trained, strict=True)
+            slope.astype(variable.dtype)
+            for slope, variable in zip(slopes, self._forward.trained, strict=True)
         ]
         return self._optimizer.stateless_apply(kept, typed, trained)
 

@@ -28,7 +28,9 @@ class TorchPrograms:
         others = [variable.value for variable in self._forward.others]
         loss, after = self._forward.training(trained, others, seeds, tensors(batch))
         if not loss.requires_grad:
-            raise BadModel(f"{self._forward.path}: the loss does not depend on any trainable variable of the model")
+            raise BadModel(
+                f"{self._forward.path}: the loss does not depend on any trainable variable of the model"
+            )
         slopes = torch.autograd.grad(self._optimizer.scale_loss(loss), trained, allow_unused=True)
         return float(loss.detach()), list(slopes), [one.detach() for one in after]
 
@@ -52,7 +54,8 @@ class TorchPrograms:
 
     def without_gradients(self) -> AbstractContextManager[Any]:
         """Enter where PyTorch keeps nothing."""
-        return torch.no_grad()
+        entered: AbstractContextManager[Any] = torch.no_grad()
+        return entered
 
 
 def _tensor(one: Any) -> Any:

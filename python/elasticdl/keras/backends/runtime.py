@@ -24,8 +24,8 @@ def check(backend: str) -> None:
     asked = os.environ.get(BACKEND, backend)
     if asked != backend:
         raise BadSetting(
-            f"{BACKEND}={asked}: the job was submitted with {BACKEND}={backend} (--framework=keras_{backend}); all of its processes have to "
-            "compute with the same library: unset it where workers run, or submit the job with the same value"
+            f"{BACKEND}={asked}: the job was submitted with {BACKEND}={backend} (--framework=keras_{backend}); all of its processes have "
+            "to compute with the same library: unset it where workers run, or submit the job with the same value"
         )
     if "keras" not in sys.modules:
         return

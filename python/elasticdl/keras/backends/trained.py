@@ -39,12 +39,13 @@ class BackendTrained:
         user, weights, batch = self._user, self._weights, self._feed(sample)
         if isinstance(weights, SavedRows):
             raise BadModel(
-                f"--checkpoint_dir_for_init: {weights.folder} is of a job with parameter servers, which Keras uses with TensorFlow only; unset "
-                "KERAS_BACKEND"
+                f"--checkpoint_dir_for_init: {weights.folder} is of a job with parameter servers, which Keras uses with TensorFlow only; "
+                "unset KERAS_BACKEND"
             )
         if isinstance(weights, Path) and weights.is_dir():
             raise BadModel(
-                f"--trained_model: {weights} is a directory, and a SavedModel is read with TensorFlow; unset KERAS_BACKEND, or name a .keras file"
+                f"--trained_model: {weights} is a directory, and a SavedModel is read with TensorFlow; unset KERAS_BACKEND, or name a "
+                "file .keras"
             )
         model = make_model(user, self._spec.seed, batch, len(sample))
         if isinstance(weights, Path):
@@ -80,7 +81,7 @@ class BackendTrained:
         for name, one in outputs.items():
             if not keras.ops.is_tensor(one):
                 raise BadData(
-                    f"{self._user.path}: the output {name!r} of the model is a {type(one).__name__}; predictions are tensors with one row per "
-                    "record"
+                    f"{self._user.path}: the output {name!r} of the model is a {type(one).__name__}; predictions are tensors with one row "
+                    "per record"
                 )
         return {name: keras.ops.convert_to_numpy(one) for name, one in outputs.items()}
