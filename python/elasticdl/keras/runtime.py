@@ -85,8 +85,8 @@ def check_backend() -> None:
     backend = os.environ.get(BACKEND, "tensorflow")
     if backend != "tensorflow":
         raise BadSetting(
-            f"{BACKEND}={backend}: the job was submitted for Keras on TensorFlow; unset it where workers run, or submit the job with the same "
-            "value"
+            f"{BACKEND}={backend}: the job was submitted for Keras on TensorFlow; unset it where workers run, or submit the job with the "
+            "same value"
         )
 
 

@@ -85,8 +85,8 @@ class Changes:
                 break
             start += one.size
         return BadModel(
-            f"{self._path}: training changes the variable {one.name!r}, which is of type {one.kind}, by another number in each chunk: workers "
-            "can't agree on it; make it a floating-point variable"
+            f"{self._path}: training changes the variable {one.name!r}, which is of type {one.kind}, by another number in each chunk: "
+            "workers can't agree on it; make it a floating-point variable"
         )
 
 
