@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from elasticdl.errors import BadModel
+from elasticdl.keras.runtime import without
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -18,7 +19,8 @@ from elasticdl.worker.modelfile import describe
 def new_model(user: UserModel, seed: int) -> Any:
     """Return what the user's model function returns; a subclassed model has no variables yet. Raises BadModel."""
     keras.utils.clear_session(free_memory=False)
-    keras.utils.set_random_seed(seed % 2**32)
+    with without("tensorflow"):  # which this would import to seed it, whatever Keras computes with
+        keras.utils.set_random_seed(seed % 2**32)
     return _made(user, user.model, keras.Model, "a keras.Model", user.params)
 
 

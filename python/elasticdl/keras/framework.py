@@ -32,7 +32,7 @@ SYMBOLS = (
     Symbol("eval_metrics_fn", required=False),
     Symbol("prediction_outputs_processor", required=False),
 )
-BACKEND = "KERASBACKEND"
+BACKEND = "KERAS_BACKEND"
 """The environment variable by which people choose what Keras computes with."""
 _TENSORFLOW = "tensorflow"
 ON_OTHERS = {"jax": "keras_jax", "torch": "keras_torch"}

@@ -18,12 +18,12 @@ from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
 from elasticdl.worker import gpus
 
-BACKEND = "KERASBACKEND"
+BACKEND = "KERAS_BACKEND"
 """The environment variable that chooses what Keras computes with."""
 
 
 @contextmanager
-def _without(module: str) -> Iterator[None]:
+def without(module: str) -> Iterator[None]:
     """Make `import module` fail meanwhile, unless it has been imported already."""
     if module in sys.modules:
         yield
@@ -76,7 +76,7 @@ def import_keras(log: Path | None = None) -> None:
 def quick_import(module: str) -> None:
     """Import Keras, or what it computes with."""
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with _without("sklearn"), _uncollected():
+    with without("sklearn"), _uncollected():
         importlib.import_module(module)
 
 

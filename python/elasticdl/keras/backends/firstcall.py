@@ -9,6 +9,7 @@ import keras
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.keras.backends.feed import given
 from elasticdl.keras.building import new_model
+from elasticdl.keras.internals import layers_of
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.usercode import FIRST_OUTPUTS, failure, function_name
@@ -28,11 +29,12 @@ def make_model(user: UserModel, seed: int, batch: Batch, records: int) -> Any:
     except Exception as error:
         raise failure(user, FIRST_OUTPUTS, error, given(batch)) from error
     # PyTorch modules inside have parameters, which Keras knows, and buffers, which it does not
-    for name, _ in model.named_buffers() if hasattr(model, "named_buffers") else ():
-        raise BadModel(
-            f"{user.path}: {function_name(user.model)} returned a model with the buffer {name!r} of a PyTorch module, which Keras does not "
-            "know, so it can't be given to other workers; use a layer of Keras, or write a model file for PyTorch (--framework=torch)"
-        )
+    for layer in layers_of(model):
+        for name, _ in layer.named_buffers() if hasattr(layer, "named_buffers") else ():
+            raise BadModel(
+                f"{user.path}: {function_name(user.model)} returned a model with the buffer {name!r} of a PyTorch module, which Keras does "
+                "not know, so it can't be given to other workers; use a layer of Keras, or write a model file for PyTorch (--framework=torch)"
+            )
     return model
 
 

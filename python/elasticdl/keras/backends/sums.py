@@ -1,7 +1,7 @@
 """The accumulator of a step: weighted gradients of the trained variables, and changes of others.
 
 A chunk of n examples weighs n / minibatch_size, and the commit multiplies by minibatch_size / N, N the examples of the step. Both are 1
-with one worker and one full chunk, whose step has the bits of `train_on_batch`; then the library gets the very gradients that it made.
+with one worker and one full chunk, whose step is that of `train_on_batch`; then the library gets the very gradients that it made.
 
 The flat accumulator has, one after the other: the gradient of each trained variable; the changes (`worker/changes.py`); and of each trained
 variable the examples of the chunks in which it had a gradient, as it is not updated if that is 0: no decay, no momentum.
