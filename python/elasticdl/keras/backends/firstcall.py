@@ -33,7 +33,8 @@ def make_model(user: UserModel, seed: int, batch: Batch, records: int) -> Any:
         for name, _ in layer.named_buffers() if hasattr(layer, "named_buffers") else ():
             raise BadModel(
                 f"{user.path}: {function_name(user.model)} returned a model with the buffer {name!r} of a PyTorch module, which Keras does "
-                "not know, so it can't be given to other workers; use a layer of Keras, or write a model file for PyTorch (--framework=torch)"
+                "not know, so it can't be given to other workers; use a layer of Keras, or write a model file for PyTorch "
+                "(--framework=torch)"
             )
     return model
 
