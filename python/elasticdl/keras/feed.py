@@ -25,6 +25,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.mapped import mapped, unrewritten
+from elasticdl.keras.shown import show
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
@@ -286,17 +287,3 @@ def _functions(attributes: Mapping[str, Any]) -> set[str]:
     return {value.func.name for value in attributes.values() if value.HasField("func")} | {
         function.name for value in attributes.values() for function in value.list.func
     }
-
-
-def show(structure: Any) -> str:
-    """Write a structure of tensor specs as a person would: (float32 [28, 28], int64 [])."""
-    match structure:
-        case dict():
-            return "{" + ", ".join(f"{key!r}: {show(part)}" for key, part in structure.items()) + "}"
-        case tuple() | list():
-            return "(" + ", ".join(show(part) for part in structure) + ")"
-    shape, dtype = getattr(structure, "shape", None), getattr(structure, "dtype", None)
-    if dtype is None:
-        return type(structure).__name__
-    dimensions = "[?]" if shape is None or getattr(shape, "rank", 0) is None else str(list(shape))
-    return f"{getattr(dtype, 'name', dtype)} {dimensions}"

@@ -266,8 +266,9 @@ class _Joined:
             torch._foreach_copy_(self._kept, list(self.buffers.values()))
 
     def change(self) -> torch.Tensor:
-        """Return how far the values are from those that were kept, as float64."""
-        return _flat(list(self.buffers.values())) - _flat(self._kept)
+        """Return how far the values are from those that were kept, as float64; an infinite one that stays, as in masks, is not."""
+        now, kept = _flat(list(self.buffers.values())), _flat(self._kept)
+        return torch.where(now == kept, 0.0, now - kept)
 
     def restore(self) -> None:
         """Give buffers the values that were kept."""
