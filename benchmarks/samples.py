@@ -166,6 +166,8 @@ class Runs:
                 f"--nproc_per_node={WORKERS}",
                 "--max_restarts=100",
             ]
+            # its default, one store for all starts of a group, has addresses of processes that were killed: a restart then hangs, or fails
+            self._environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
             commands = [[str(GLOO_PYTHON), *job, *program]]
         elif form == "ray":
             self._environment["RAY_USAGE_STATS_ENABLED"] = "0"

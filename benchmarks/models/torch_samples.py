@@ -112,7 +112,7 @@ def in_elasticdl(training):
 
 def in_torchrun(training):
     """See https://docs.pytorch.org/tutorials/beginner/ddp_series_fault_tolerance.html: a snapshot for each epoch."""
-    # after a restart Gloo's connections sometimes are not made, and it waits: half an hour if nothing is said, then the group starts again
+    # Gloo's default is half an hour
     torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=20))
     snapshot, rank = training.folder / SNAPSHOT, torch.distributed.get_rank()
 
