@@ -300,7 +300,7 @@ class Harness:
         frameworks = Counter[str]()
         for run in self.runs:
             frameworks[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
-        for counts in (moments, frameworks):
+        for counts in filter(None, (moments, frameworks)):
             lines += ["", *(f"{name:<44} {count:>15}" for name, count in sorted(counts.items()))]
         lines += [
             "",
