@@ -30,6 +30,6 @@ def test_one_number_is_found(kind: npt.DTypeLike, size: int, wrong: float) -> No
 
 def test_the_core_takes_no_other_arrays() -> None:
     with pytest.raises(TypeError, match="items of the format"):
-        _core.all_finite(np.zeros(3, np.int32))
+        _core.all_finite(np.zeros(3, np.int32).data)
     with pytest.raises(ValueError, match="values must be C-contiguous"):
-        _core.all_finite(np.zeros((3, 4), np.float32).T)
+        _core.all_finite(np.zeros((3, 4), np.float32).T.data)
