@@ -66,7 +66,7 @@ def records(reader: Reader, begin: int, end: int) -> Any:
         ("census.dnn_census.subclassed", {}, 5, 1.0),
         ("census.wide_deep_census.custom_model", {}, 60, 0.7),
         ("heart.dnn_heart.custom_model", {}, 60, 0.7),
-        ("churn.dnn_churn.custom_model", {}, 60, 0.7),
+        ("churn.dnn_churn.custom_model", {}, 200, 0.7),
         ("cifar10.cifar10_functional_api.custom_model", {"filters": 4}, 5, None),
         ("cifar10.cifar10_mobilenet_v2.custom_model", {"alpha": 0.35}, 1, None),
         ("cifar10.cifar10_resnet50.custom_model", {}, 1, None),
