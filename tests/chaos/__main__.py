@@ -369,8 +369,8 @@ class ProgramHarness(Harness):
             "job_command": shlex.join(self.program(self.name_of(run), data)),
             "num_workers": f"1:{run.workers}",
             "threads_per_worker": 1,
-            # before a program calls init() nothing tells one that hangs from one that imports
-            "start_seconds": 20,
+            # before a program calls init() nothing tells one that hangs from one that imports, which takes half a minute on a busy machine
+            "start_seconds": 60,
         }
 
     def start(self, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:

@@ -30,9 +30,14 @@ def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
     """In NumPy; in PyTorch with all that has a state: a schedule, buffers, dropout, processes that read; in JAX and
     TensorFlow with an optimizer, a schedule and dropout."""
     NEEDS.get(name, lambda: None)()
-    workers = 3 if name == "regression" else 2
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    program = [sys.executable, str(PROGRAMS / f"{name}.py"), str(iris / "train" / "iris.csv")]
+    survive(name, start, iris / "train" / "iris.csv", tmp_path)
+
+
+def survive(name: str, start: Start, data: Path, tmp_path: Path) -> None:
+    """Run a program over 120 flowers as a job with faults, and alone; `tmp_path / "state"` is where jobs keep theirs."""
+    workers = 3 if name == "regression" else 2
+    program = [sys.executable, str(PROGRAMS / f"{name}.py"), str(data)]
     environment = {"GO": str(tmp_path / "go"), "EPOCHS": str(EPOCHS), "OMP_NUM_THREADS": "1"}
     job = start(
         command="run",
@@ -58,7 +63,7 @@ def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
     assert ends == [f"trained to step {8 * EPOCHS}"]
 
     alone = tmp_path / "alone.npz"
-    subprocess.run([*program, str(alone)], env={**os.environ, **environment}, check=True, timeout=120)
+    subprocess.run([*program, str(alone)], env={**os.environ, **environment}, check=True, timeout=600)
     with np.load(tmp_path / "weights.npz") as found, np.load(alone) as expected:
         assert {name: found[name].tobytes() for name in found} == {
             name: expected[name].tobytes() for name in expected

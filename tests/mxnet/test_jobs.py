@@ -13,6 +13,7 @@ import pytest
 from elasticdl.audit import audit
 from tests.job.conftest import Start
 from tests.job.losing import lose_one_of_each
+from tests.loops.test_jobs import survive
 
 ZOO = Path(__file__).parent / "zoo"
 FLOWERS, EPOCHS = 120, 24
@@ -94,3 +95,11 @@ def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
     table = pyarrow.parquet.read_table(tmp_path / "predicted")
     predicted = np.stack(table["prediction"].to_numpy())
     np.testing.assert_allclose(predicted, outputs.asnumpy(), atol=1e-5)
+
+
+def test_a_loop_survives_every_loss_and_gives_the_bits_of_the_program_alone(
+    start: Start, rows: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of Gluon, with a schedule and dropout, by the arrays that any framework has."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    survive("flowers_mxnet", start, tmp_path / "flowers/rows.csv", tmp_path)
