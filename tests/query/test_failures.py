@@ -179,6 +179,13 @@ GRAMMAR = {
         "  SELECT 1 TO TRAIN dnn WITH engine.output='m.keras' LABEL y INTO m",
         "                             ^^^^^^^^^^^^^",
     ),
+    "a setting of pods": (
+        "SELECT 1 TO TRAIN dnn WITH engine.image_name='i' LABEL y INTO m",
+        "my.sql:1: engine.image_name is not for WITH: jobs of statements run on this machine, where their rows are; to train on Kubernetes "
+        "put the rows on a volume, and give `elasticdl train` the model's directory as --model_zoo",
+        "  SELECT 1 TO TRAIN dnn WITH engine.image_name='i' LABEL y INTO m",
+        "                             ^^^^^^^^^^^^^^^^^",
+    ),
     "one setting by two names": (
         "SELECT 1 TO TRAIN dnn WITH train.epoch=2, engine.num_epochs=3 LABEL y INTO m",
         "my.sql:1: engine.num_epochs and train.epoch are the same; give one of them",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,18 +18,19 @@ import elasticdl
 from elasticdl.audit import audit
 from elasticdl.cli import run as command
 from elasticdl.errors import BadStatement, JobFailed
-from elasticdl.query import jobs, shown, training
+from elasticdl.query import jobs, needs, shown, training
 from tests.job.conftest import ELASTICDL, ROOT, Job
 from tests.job.test_evaluation import master_of
 from tests.job.test_faults import at_step, joins, kill
 from tests.job.test_faults import training as in_training
 
 ZOO = ROOT / "tests/job/zoo"
-ROWS, EPOCHS = 1000, 3
+ROWS, EPOCHS = 1000, 4
 TRAIN = f"""
 SELECT number, "double", word FROM numbers
 TO TRAIN table.custom_model WITH engine.model_zoo='{ZOO}', train.epoch={EPOCHS}, train.batch_size=8, engine.num_workers=2,
-    engine.num_minibatches_per_task=1, engine.witness_seconds=2, engine.job_name='test'
+    engine.num_minibatches_per_task=1, engine.witness_seconds=2, engine.job_name='test',
+    engine.callbacks='paced.callbacks'
 LABEL "double" INTO doubles;
 """
 
@@ -75,7 +77,7 @@ def test_a_model_is_trained_while_processes_die_and_then_used(
     at_step(job, 3, lambda status: kill(in_training(status)[-1]))
     joins(job, 3)
     os.kill(master_of(job), signal.SIGKILL)
-    at_step(job, 8, lambda status: None)
+    at_step(job, 8, lambda status: True)  # of the next master
     (folder / "go").touch()
     result = job.wait().succeeded()
     (trained,) = _lines(result.out)
@@ -110,7 +112,7 @@ def test_a_model_is_trained_while_processes_die_and_then_used(
         *range(ROWS - 1, 99, -1)
     ]  # in the order of the SELECT, each with its own prediction
     seen = table.column("seen").to_pylist()
-    steps = {round((one - other) * 1e3, 1) for one, other in zip(seen, seen[1:], strict=False)}
+    steps = {round((one - other) * 1e3, 1) for one, other in pairwise(seen)}
     assert len(steps) == 1, "the model is a line"
     assert [row["metric"] for row in evaluated] == ["loss"]
     assert [row["model"] for row in models] == ["doubles"]
@@ -138,8 +140,8 @@ REFUSED = {
     ),
     "no model of this name": (
         "SELECT * FROM numbers TO TRAIN dnnn LABEL word INTO m",
-        "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or _regressor, "
-        "and functions of a model zoo as file.function",
+        "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or "
+        "_regressor, and functions of a model zoo as file.function",
     ),
     "no trained model": (
         "SELECT * FROM numbers TO PREDICT r.p USING m",
@@ -240,3 +242,12 @@ def test_rows_for_people_and_programs() -> None:
     many = pa.table({"n": [*range(50)]})
     assert shown.table(many).endswith("… 10 more rows")
     assert len(shown.csv(many).splitlines()) == 51
+
+
+def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(needs, "find_spec", lambda package: None)
+    assert command(["sql", "SELECT 1"]) == 2
+    assert (
+        capfd.readouterr().err
+        == "error: statements of SQL need the package duckdb: pip install 'elasticdl[sql]'\n"
+    )

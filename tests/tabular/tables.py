@@ -33,7 +33,7 @@ def employees(rows: int = 400, seed: int = 7) -> pa.Table:
             "remote": remote,
             "joined": 1.6e9 + random.random(rows) * 1e8,
             "about": [
-                "likes %s and works on %s" % (one, "boats" if place % 3 else "large red cars")
+                f"likes {one} and works on {'boats' if place % 3 else 'large red cars'}"
                 for place, one in enumerate(city)
             ],
             "marks": [[1.0 * place, 2.0, 3.0] for place in range(rows)],

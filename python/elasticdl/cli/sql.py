@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasticdl.cli.flags import SettingsCommand
-from elasticdl.query.ownsettings import FROM_STATEMENT
+from elasticdl.query.ownsettings import why_not
 from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobKind, settings_of
 
@@ -48,11 +48,11 @@ def _run(
 ) -> None:
     from pathlib import Path
 
-    from elasticdl.query.needs import needed
+    from elasticdl.query import needs
 
-    with needed():
-        from elasticdl.query import shown
-        from elasticdl.query.run import run
+    needs.check()
+    from elasticdl.query import shown
+    from elasticdl.query.run import run
 
     def print_rows(answer: Answer) -> None:
         if answer.table is not None:
@@ -112,7 +112,7 @@ sql = SettingsCommand(
             help="How rows are printed; people get the first ones of a table, csv and json have all.",
         ),
     ),
-    settings={name: one for name, one in settings_of(JobKind.TRAIN).items() if name not in FROM_STATEMENT},
+    settings={name: one for name, one in settings_of(JobKind.TRAIN).items() if not why_not(name)},
     short_help="Train and use models with SQL.",
     help="""Train and use models with SQL: rows of a database become a model, and predictions a table.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.errors import BadSetting
-from elasticdl.query.ownsettings import FROM_STATEMENT
+from elasticdl.query.ownsettings import why_not
 from elasticdl.spec import edge
 from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobKind, JobSpec, settings_of
@@ -22,8 +22,8 @@ _NAME_LIMIT = 63
 def check_flags(flags: Mapping[str, Given]) -> None:
     """Check settings that are given beside a script, before anything is read. Raises BadSetting."""
     for name, given in flags.items():
-        if name in FROM_STATEMENT:
-            raise BadSetting(f"{given.where} is not for statements: {FROM_STATEMENT[name]}")
+        if why := why_not(name):
+            raise BadSetting(f"{given.where} is not for statements: {why}")
     placeholders = {
         "model_def": Given("model.custom_model", "model_def"),
         "training_data": Given("rows", "rows"),

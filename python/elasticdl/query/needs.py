@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.util import find_spec
 
 from elasticdl.errors import BadSetting
 
 _PACKAGES = ("duckdb", "sqlglot")
 
 
-@contextmanager
-def needed() -> Iterator[None]:
-    """Say what to install if one of them is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _PACKAGES:
-            raise
-        raise BadSetting(
-            f"`elasticdl sql` needs the package {error.name}: pip install 'elasticdl[sql]'"
-        ) from None
+def check() -> None:
+    """Raise BadSetting that says what to install if one of them is missing."""
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise BadSetting(f"statements of SQL need the package {package}: pip install 'elasticdl[sql]'")

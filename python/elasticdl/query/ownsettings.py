@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-FROM_STATEMENT = {
+from elasticdl.spec.jobspec import SETTINGS
+
+_FROM_STATEMENT = {
     "training_data": "the SELECT says what is trained on",
     "validation_data": "validation.select says what is validated on",
     "prediction_data": "the SELECT says what is predicted",
@@ -20,3 +22,17 @@ FROM_STATEMENT = {
     "work": "a statement trains a model; run programs with `elasticdl run`",
 }
 """Setting → what says it."""
+_OF_PODS = (
+    "jobs of statements run on this machine, where their rows are; to train on Kubernetes put the rows on a volume, and give "
+    "`elasticdl train` the model's directory as --model_zoo"
+)
+
+
+def why_not(name: str) -> str:
+    """Return why neither WITH nor a flag may give a setting; empty if they may."""
+    setting = SETTINGS.get(name)
+    if setting is not None and (
+        setting.group == "pods" or name in ("platform", "namespace", "oom_memory_limit", "metrics_port")
+    ):
+        return _OF_PODS
+    return _FROM_STATEMENT.get(name, "")

@@ -44,12 +44,12 @@ def predict(statement: Predict, session: Session) -> Answer:
     check.use(statement, schema, version.json["columns"], None)
     check_table(statement.table, mode, session)
     if session.dry_run:
-        return Answer(statement.place.text, _foreseen(statement.table, version), version)
+        return Answer(statement.place.text, foreseen(statement.table, version), version)
     with session.store.work() as work:
-        taken = _taken(statement, session, work.directory)
+        found = taken(statement, session, work.directory)
         output = work.directory / "predictions"
         made = _use(version) | {
-            "prediction_data": str(taken.training),
+            "prediction_data": str(found.training),
             "output": str(output),
             "output_format": "parquet",
         }
@@ -58,7 +58,7 @@ def predict(statement: Predict, session: Session) -> Answer:
                 JobKind.PREDICT, version.name, made, _sized(version), wanted.settings, session.flags
             )
         summary = jobs.run(spec)
-        joined = _joined(taken, output, statement, version, wanted.extra_outputs)
+        joined = _joined(found, output, statement, version, wanted.extra_outputs)
         first = next(joined)
         batches = chain([first], joined)
         if statement.table is None:
@@ -89,17 +89,17 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
     check.use(statement, schema, version.json["columns"], label)
     check_table(statement.table, mode, session)
     if session.dry_run:
-        return Answer(statement.place.text, _foreseen(statement.table, version), version)
+        return Answer(statement.place.text, foreseen(statement.table, version), version)
     with session.store.work() as work:
-        taken = _taken(statement, session, work.directory, label)
-        made = _use(version) | {"validation_data": str(taken.training)}
+        found = taken(statement, session, work.directory, label)
+        made = _use(version) | {"validation_data": str(found.training)}
         with placed(statement):
             spec = jobs.spec_of(
                 JobKind.EVALUATE, version.name, made, _sized(version), wanted.settings, session.flags
             )
         summary = jobs.run(spec)
     values = {
-        name: float(value)
+        name.removeprefix("val_"): float(value)
         for name, value in (summary.get("metrics") or {}).items()
         if isinstance(value, int | float)
     }
@@ -131,9 +131,10 @@ def write(
         raise table.place.error(str(error)) from None
 
 
-def _taken(
+def taken(
     statement: Predict | Evaluate | Explain, session: Session, directory: Path, label: str | None = None
 ) -> Snapshot:
+    """Return the rows of a statement's SELECT as files below a directory, in their order. Raises BadStatement, Unwritable."""
     with placed(statement):
         return snapshot.take(
             session.source,
@@ -163,7 +164,8 @@ def _sized(version: Version) -> Mapping[str, object]:
     return {"minibatch_size": version.json["minibatch_size"]}
 
 
-def _foreseen(table: Named | None, version: Version) -> pa.Table:
+def foreseen(table: Named | None, version: Version) -> pa.Table:
+    """Return what a statement would use and write."""
     return one_row(
         {"table": table.name if table is not None else "", "model": version.name, "version": version.version}
     )
@@ -180,13 +182,13 @@ def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Eval
 
 
 def _joined(
-    taken: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
+    rows: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more."""
     predicted = _Predicted(sorted(output.glob("*.parquet")))
     named = _outputs(predicted.names, statement, version, extra)
     count = 0
-    for batch in taken.selected():
+    for batch in rows.selected():
         columns = {
             name: column
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -248,7 +250,7 @@ class _Predicted:
     def left(self) -> int:
         """Return how many have not been taken."""
         rest = self._rest.num_rows if self._rest is not None else 0
-        return rest + sum(batch.num_rows for batch in self._batches)
+        return int(rest + sum(batch.num_rows for batch in self._batches))
 
 
 def _flat(column: Any) -> pa.Array:

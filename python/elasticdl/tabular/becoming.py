@@ -49,7 +49,7 @@ class Became:
 
 def width_of(size: int) -> int:
     """Return the width of an embedding of so many ids."""
-    return min(32, math.ceil(1.6 * size**0.56))
+    return min(32, math.ceil(1.6 * math.pow(size, 0.56)))
 
 
 def input_name(column: str) -> str:

@@ -7,7 +7,7 @@ They are Keras' own, so that the model loads without this package. Numbers come 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,12 +147,24 @@ def _angle(numbers: Any) -> Any:
     return numbers * (2 * math.pi / _YEAR)
 
 
-_TRANSFORMS = {
-    Transform.NONE: lambda numbers: numbers,
+def _same(numbers: Any) -> Any:
+    return numbers
+
+
+def _sine(numbers: Any) -> Any:
+    return ops.sin(_angle(numbers))
+
+
+def _cosine(numbers: Any) -> Any:
+    return ops.cos(_angle(numbers))
+
+
+_TRANSFORMS: Mapping[Transform, Callable[[Any], Any]] = {
+    Transform.NONE: _same,
     Transform.LOG: _log,
     Transform.MISSING: _missing,
-    Transform.SINE: lambda numbers: ops.sin(_angle(numbers)),
-    Transform.COSINE: lambda numbers: ops.cos(_angle(numbers)),
+    Transform.SINE: _sine,
+    Transform.COSINE: _cosine,
 }
 
 

@@ -177,15 +177,15 @@ def _embedded(
     if column.place is not None:
         ids = ids[:, column.place]
     if feature.is_indicator and width == feature.width:
-        return _indicator(feature, ids)
+        return _indicator(feature, ids, f"indicator_{name.rpartition('_')[2]}")
     rows = keras.layers.Embedding(feature.size, width, embeddings_initializer=initializer, name=name)(ids)
     return rows if column.place is not None else _combined(feature, ids, rows)
 
 
-def _indicator(feature: IdFeature, ids: Any) -> Any:
+def _indicator(feature: IdFeature, ids: Any, name: str) -> Any:
     """Return ones where an id is there, [n, size]."""
     mode = "multi_hot" if feature.length else "one_hot"
-    encoded = keras.layers.CategoryEncoding(feature.size, output_mode=mode)(ids)
+    encoded = keras.layers.CategoryEncoding(feature.size, output_mode=mode, name=name)(ids)
     return encoded if not feature.length else encoded[:, 1:]
 
 

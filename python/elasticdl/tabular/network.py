@@ -118,7 +118,7 @@ def network_of(target: str | None, attributes: Mapping[str, Value]) -> Wanted:
 
 def _arguments(attributes: Mapping[str, Value]) -> dict[str, Value]:
     """Return what the optimizer's constructor gets."""
-    found = {}
+    found: dict[str, Value] = {}
     for key, value in attributes.items():
         prefix, _, name = key.partition(".")
         if prefix != "optimizer":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
 from elasticdl.tabular.becoming import (
@@ -129,15 +129,15 @@ class _Table:
     def field(self, name: Name, item: Item) -> tuple[Kind, Kind | None, Column]:
         """Return kind, kind of elements, and statistics of a column. Raises BadSetting."""
         if name.name == self._label:
-            _refuse(item, f"{name} is the label")
+            raise _refused(item, f"{name} is the label")
         known = self.others(frozenset())
         if name.name not in known:
             near = difflib.get_close_matches(name.name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; it gives {', '.join(known[:20])}"
-            _refuse(item, f"the SELECT gives no column {name.name!r}{hint}", name)
+            raise _refused(item, f"the SELECT gives no column {name.name!r}{hint}", name)
         kind = kind_of(self._schema.field(name.name).type)
         if kind is None or name.name not in self._statistics.columns:
-            _refuse(
+            raise _refused(
                 item, f"{name} is {self._schema.field(name.name).type}, of which no model can be made", name
             )
         inner = kind_of(self._schema.field(name.name).type.value_type) if kind is Kind.LIST else None
@@ -169,10 +169,10 @@ class _Table:
     def _number(self, item: Call) -> tuple[str, Column]:
         (inner,) = item.columns
         if not isinstance(inner, Name):
-            _refuse(item, f"{item.function} takes a column; got {inner}")
+            raise _refused(item, f"{item.function} takes a column; got {inner}")
         kind, _, column = self.field(inner, item)
         if kind in (Kind.TEXT, Kind.LIST) or column.numbers is None:
-            _refuse(item, f"{item.function} takes numbers, and {inner} is {kind}", inner)
+            raise _refused(item, f"{item.function} takes numbers, and {inner} is {kind}", inner)
         return inner.name, column
 
     def _scaled(self, item: Call) -> Became:
@@ -203,18 +203,18 @@ class _Table:
     def _dense(self, item: Call) -> Became:
         (inner,) = item.columns
         if not isinstance(inner, Name):
-            _refuse(item, f"DENSE takes a column; got {inner}")
+            raise _refused(item, f"DENSE takes a column; got {inner}")
         kind, of, column = self.field(inner, item)
         name = inner.name
         reason = Reason(str(item), "as it is", "asked for")
         if kind not in (Kind.TEXT, Kind.LIST):
             if item.values and item.values[0] != 1:
-                _refuse(item, f"{inner} is one number; got {item.values[0]!r} for how many it is")
+                raise _refused(item, f"{inner} is one number; got {item.values[0]!r} for how many it is")
             assert column.numbers is not None, "a column of numbers"
             feature = NumberFeature(name, fill=column.numbers.moments.mean)
             return Became(reason, (plain_input(name),), (feature,))
         if of is Kind.TEXT:
-            _refuse(item, f"{inner} has lists of text; DENSE takes numbers")
+            raise _refused(item, f"{inner} has lists of text; DENSE takes numbers")
         if (
             not item.values
             and kind is Kind.LIST
@@ -223,7 +223,7 @@ class _Table:
         ):
             length = column.lengths[1]
         elif not item.values:
-            _refuse(item, f"say how many numbers {inner} has: DENSE({inner}, n)")
+            raise _refused(item, f"say how many numbers {inner} has: DENSE({inner}, n)")
         else:
             length = _count(item, item.values[0], "n", 1 << 20)
         given = Input(name, input_name(name), False, length, _separator(item, kind))
@@ -236,7 +236,7 @@ class _Table:
         if isinstance(item, Name):
             return self._ids_of_column(item)
         if not isinstance(item, Call):
-            _refuse(item, "* has no place in a function")
+            raise _refused(item, "* has no place in a function")
         match item.function:
             case Function.BUCKET:
                 return self._buckets(item)
@@ -260,10 +260,10 @@ class _Table:
                 width = _count(item, item.values[0], "width", 4096)
                 combiner = item.values[1] if len(item.values) > 1 else "mean"
                 if combiner not in COMBINERS:
-                    _refuse(item, f"the combiner is one of {', '.join(COMBINERS)}; got {combiner!r}")
+                    raise _refused(item, f"the combiner is one of {', '.join(COMBINERS)}; got {combiner!r}")
                 return tuple(replace(one, width=width, combiner=str(combiner)) for one in ids), inputs
             case _:
-                _refuse(item, f"{item.function} makes numbers, where categories are needed")
+                raise _refused(item, f"{item.function} makes numbers, where categories are needed")
 
     def _ids_of_column(self, name: Name) -> tuple[tuple[IdFeature, ...], tuple[Input, ...]]:
         kind, inner, column = self.field(name, name)
@@ -278,13 +278,13 @@ class _Table:
             length = max(1, min(LONGEST, (column.lengths or (0, 0))[1]))
             found = None if column.elements is None else listed(name.name, inner, column.elements, length)
             if found is None:
-                _refuse(name, f"the lists of {name} have no value that is there twice")
+                raise _refused(name, f"the lists of {name} have no value that is there twice")
             return (found,), (Input(name.name, input_name(name.name), inner is Kind.TEXT, length),)
         if column.values is not None and kind in (Kind.INTEGER, Kind.BOOLEAN):
             return (looked_up(name.name, IdSource.INTEGERS, integers(column.values)),), (
                 plain_input(name.name),
             )
-        _refuse(
+        raise _refused(
             name,
             f"{name} has too many numbers to be a category; use BUCKET({name}, n) or HASH_BUCKET({name}, n)",
         )
@@ -294,14 +294,14 @@ class _Table:
         given = item.values[0]
         if isinstance(given, tuple):
             if not given or not all(type(one) in (int, float) for one in given):
-                _refuse(item, "bounds are a list of numbers")
+                raise _refused(item, "bounds are a list of numbers")
             bounds = tuple(float(one) for one in given if isinstance(one, int | float))
             if not strictly_rising(bounds):
-                _refuse(item, "bounds rise from each to the next")
+                raise _refused(item, "bounds rise from each to the next")
         else:
             bounds = bounds_of(column, _count(item, given, "n", _MOST_BUCKETS, least=2))
             if not bounds:
-                _refuse(
+                raise _refused(
                     item, f"{name} has the same value in nearly all rows, of which no buckets can be made"
                 )
         return (buckets(name, bounds),), (plain_input(name),)
@@ -309,9 +309,9 @@ class _Table:
     def _categories(self, item: Call) -> tuple[tuple[IdFeature, ...], tuple[Input, ...]]:
         (inner,) = item.columns
         if isinstance(inner, Call):
-            _refuse(item, f"{item.function} takes a column; got {inner}")
+            raise _refused(item, f"{item.function} takes a column; got {inner}")
         if not isinstance(inner, Name):
-            _refuse(item, "* has no place in a function")
+            raise _refused(item, "* has no place in a function")
         kind, _, column = self.field(inner, item)
         size = _count(item, item.values[0], "n", _MOST_IDS) if item.values else None
         name = inner.name
@@ -326,7 +326,7 @@ class _Table:
             distinct = values.distinct if values is not None else column.rows
             return (hashed(name, size or power_of_two(distinct + 1)),), given
         if kind is Kind.NUMBER or values is None:
-            _refuse(
+            raise _refused(
                 item,
                 f"{inner} has too many numbers; use HASH_BUCKET({inner}, n) or BUCKET({inner}, n)",
                 inner,
@@ -339,11 +339,13 @@ class _Table:
     def _sparse(self, item: Call) -> tuple[tuple[IdFeature, ...], tuple[Input, ...]]:
         (inner,) = item.columns
         if not isinstance(inner, Name):
-            _refuse(item, f"SPARSE takes a column; got {inner}")
+            raise _refused(item, f"SPARSE takes a column; got {inner}")
         kind, of, column = self.field(inner, item)
         size = _count(item, item.values[0], "n", _MOST_IDS) + 1
         if kind not in (Kind.TEXT, Kind.LIST) or of in (Kind.TEXT, Kind.NUMBER):
-            _refuse(item, f"SPARSE takes lists of whole numbers, or texts of them; {inner} is {kind}", inner)
+            raise _refused(
+                item, f"SPARSE takes lists of whole numbers, or texts of them; {inner} is {kind}", inner
+            )
         length = LONGEST if kind is Kind.TEXT else max(1, min(LONGEST, (column.lengths or (0, 0))[1]))
         feature = IdFeature(
             inner.name,
@@ -359,25 +361,27 @@ class _Table:
     def _text(self, item: Call) -> tuple[tuple[IdFeature, ...], tuple[Input, ...]]:
         (inner,) = item.columns
         if not isinstance(inner, Name):
-            _refuse(item, f"TEXT takes a column; got {inner}")
+            raise _refused(item, f"TEXT takes a column; got {inner}")
         kind, _, column = self.field(inner, item)
         if kind is not Kind.TEXT:
-            _refuse(item, f"TEXT takes text, and {inner} is {kind}", inner)
+            raise _refused(item, f"TEXT takes text, and {inner} is {kind}", inner)
         found = words_of(inner.name, column, asked=True)
         if found is None:
-            _refuse(item, f"{inner} has one or two words a row; leave TEXT out, and it is a category", inner)
+            raise _refused(
+                item, f"{inner} has one or two words a row; leave TEXT out, and it is a category", inner
+            )
         return (found,), (plain_input(inner.name, is_text=True),)
 
     def _cross(self, item: Call) -> tuple[tuple[IdFeature, ...], tuple[Input, ...]]:
         if len(item.columns) < 2:
-            _refuse(item, "CROSS takes two columns or more")
+            raise _refused(item, "CROSS takes two columns or more")
         size = _count(item, item.values[0], "n", _MOST_IDS)
         crossed: list[IdFeature] = []
         inputs: list[Input] = []
         for one in item.columns:
             ids, given = self._to_be_crossed(one)
             if any(found.length for found in ids):
-                _refuse(item, f"{one} has several values a row, which CROSS can't take")
+                raise _refused(item, f"{one} has several values a row, which CROSS can't take")
             crossed += ids
             inputs += given
         name = " x ".join(one.name for one in crossed)
@@ -392,7 +396,7 @@ class _Table:
             if kind in (Kind.NUMBER, Kind.DATE, Kind.TIMESTAMP) or (
                 kind is Kind.INTEGER and column.values is None
             ):
-                _refuse(item, f"CROSS takes categories; use BUCKET({item}, n) in it", item)
+                raise _refused(item, f"CROSS takes categories; use BUCKET({item}, n) in it", item)
         return self._ids(item)
 
 
@@ -407,13 +411,13 @@ def _separator(item: Call, kind: Kind) -> str:
         return ""
     separator = item.values[1] if len(item.values) > 1 else ","
     if not isinstance(separator, str) or not separator:
-        _refuse(item, f"the separator is a text; got {separator!r}")
+        raise _refused(item, f"the separator is a text; got {separator!r}")
     return separator
 
 
 def _count(item: Item, value: Value, name: str, most: int, least: int = 1) -> int:
     if type(value) is not int or not least <= value <= most:
-        _refuse(item, f"{name} is a number from {least} to {most:,}; got {value!r}")
+        raise _refused(item, f"{name} is a number from {least} to {most:,}; got {value!r}")
     return value
 
 
@@ -429,5 +433,5 @@ class BadColumn(BadSetting):
         self.column = column
 
 
-def _refuse(item: Item, why: str, place: Item | None = None) -> NoReturn:
-    raise BadColumn(f"COLUMN {item}: {why}", place or item)
+def _refused(item: Item, why: str, place: Item | None = None) -> BadColumn:
+    return BadColumn(f"COLUMN {item}: {why}", place or item)

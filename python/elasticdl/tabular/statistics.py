@@ -76,7 +76,7 @@ class Column:
     Attributes:
         rows: all.
         nulls: nulls, empty texts, and numbers that are not finite.
-        numbers: of a column of numbers; dates are seconds since 1970, false is 0.
+        numbers: of a column of numbers, or of texts that are all numbers; dates are seconds since 1970, false is 0.
         values: how often each is there; None where there are too many numbers, or none is a category.
         texts: of a column of text.
         words: of a column of text with several words.
@@ -187,7 +187,7 @@ def _merged(one: Column, other: Column, vocabulary: int) -> Column:
     return Column(
         one.rows + other.rows,
         one.nulls + other.nulls,
-        _both(one.numbers, other.numbers, _numbers),
+        _both(one.numbers, other.numbers, _numbers) if one.texts is None else _written(one, other),
         # numbers of which one part has too many
         None
         if one.values is None or other.values is None
@@ -201,6 +201,13 @@ def _merged(one: Column, other: Column, vocabulary: int) -> Column:
 
 def _both(one: Any, other: Any, merge_two: Any) -> Any:
     return other if one is None else one if other is None else merge_two(one, other)
+
+
+def _written(one: Column, other: Column) -> Numbers | None:
+    """Return the numbers of a column of text that are all numbers; None if one part has other texts."""
+    if one.nulls == one.rows or other.nulls == other.rows:
+        return other.numbers if one.nulls == one.rows else one.numbers
+    return None if one.numbers is None or other.numbers is None else _numbers(one.numbers, other.numbers)
 
 
 def _numbers(one: Numbers, other: Numbers) -> Numbers:

@@ -8,7 +8,7 @@ from elasticdl.tabular.features import Plan
 
 MODEL_DEF = "model.custom_model"
 PLAN = "plan.json"
-TEXT = '''"""A model of a table: plan.json says what each column becomes. Train it again with `elasticdl train --model_zoo=` this directory."""
+TEXT = '''"""A model of a table: plan.json says what each column becomes. `elasticdl train --model_zoo=DIRECTORY` trains it again."""
 
 from pathlib import Path
 
