@@ -37,7 +37,9 @@ def draw(path: Path, table: pa.Table, title: str) -> None:
         axes.set_title(title, parse_math=False)
         axes.spines[["top", "right"]].set_visible(False)
         try:
-            with warnings.catch_warnings(action="ignore", category=UserWarning):  # of characters that the font here lacks
+            with warnings.catch_warnings(
+                action="ignore", category=UserWarning
+            ):  # of characters that the font here lacks
                 figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
         except OSError as error:
             raise Unwritable(f"the bars can't be drawn into {path}", error, "try again") from error
