@@ -120,6 +120,22 @@ def test_features_have_literal_values(tmp_path: Path) -> None:
     assert 0.5 in numbers[:, _column(plan, "n")].tolist()
 
 
+def test_classes_and_values_that_training_never_saw(tmp_path: Path) -> None:
+    """Values may be those that Keras has for unknown ones."""
+    table = pa.table({"c": ["[UNK]", "b"] * 8, "n": [-1, 1] * 8, "y": ["[UNK]", "yes"] * 8})
+    model = loaded(tmp_path, planned(snapshot(tmp_path, table), table, "y"))
+    other = pa.table({"c": ["[UNK]", "z"], "n": [-1, 0], "y": ["maybe", "yes"]})
+    features, labels, weights = fed(model, other, "evaluation")
+    assert features[IDS].numpy().tolist() == [[2, 2], [1, 1]]
+    assert (labels.numpy().tolist(), weights.numpy().tolist()) == ([0, 1], [0.0, 1.0])
+    outputs = model.custom_model()(features)
+    assert set(outputs["y"].numpy().tolist()) <= {b"[UNK]", b"yes"}
+    of_numbers = loaded(tmp_path, planned(tmp_path / "training", table, "n"))
+    features, labels = fed(of_numbers, table.slice(0, 2))
+    assert labels.numpy().tolist() == [0, 1]
+    assert set(of_numbers.custom_model()(features)["n"].numpy().tolist()) <= {-1, 1}
+
+
 def _column(plan: Any, name: str) -> int:
     from elasticdl.tabular.inputs import number_columns
 
