@@ -140,7 +140,7 @@ def of(files: Sequence[Path], vocabulary: int = VOCABULARY) -> Statistics:
 
 
 def of_table(table: pa.Table, vocabulary: int = VOCABULARY) -> Statistics:
-    """Return the statistics of a part in memory, for `merge`: the same bits whoever counts."""
+    """Return the statistics of a part in memory, for `merge`: the same bits in any process."""
     import duckdb
 
     from elasticdl.tabular.counting import count
