@@ -22,6 +22,7 @@ from elasticdl.data.readers.records import Columns  # noqa: E402
 from elasticdl.errors import BadModel  # noqa: E402
 from elasticdl.keras.adapter import KerasAdapter  # noqa: E402
 from elasticdl.keras.framework import FRAMEWORK  # noqa: E402
+from elasticdl.keras.psadapter import KerasPsAdapter  # noqa: E402
 from elasticdl.spec.jobspec import JobKind, JobSpec  # noqa: E402
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name  # noqa: E402
 from elasticdl.tabular.inputs import IDS, NUMBERS  # noqa: E402
@@ -235,6 +236,28 @@ def test_plain_keras_predicts_what_the_job_predicts(tmp_path: Path) -> None:
     found = np.load(tmp_path / "found.npz")
     assert found["label"].tolist() == ours["income"].tolist()
     np.testing.assert_allclose(found["probabilities"], ours["probabilities"], atol=1e-6)
+
+
+class _Rows:
+    """What parameter servers have of each table: ones."""
+
+    def matrix(self, table: int, rows: int) -> Any:
+        yield np.ones((rows, 4), np.float32)
+
+
+def test_tables_of_servers_are_in_the_exported_model(tmp_path: Path) -> None:
+    table = employees(240).select(["city", "team", "income"])
+    asked = (ColumnList((Call(F.EMBEDDING, (Call(F.HASH_BUCKET, (Name("city"),), (5000,)),), (4,)),)),)
+    loaded(tmp_path, planned(snapshot(tmp_path, table), table, "income", columns=asked, rows=150))
+    spec = job(tmp_path, num_ps_pods=1, embedding_threshold=50_000)
+    adapter = KerasPsAdapter(FRAMEWORK.load(spec), spec)
+    adapter.prepare(records(table.slice(0, 32)))
+    assert [one.width for one in adapter.catalog.tables] == [4]
+    adapter.export(str(tmp_path / "model.keras"), "keras", _Rows())  # type: ignore[arg-type]
+    model = tf.keras.models.load_model(tmp_path / "model.keras")
+    found = model({"city": tf.constant(["Lima", "nowhere"]), "team": tf.constant([1.0, 9.0], tf.float64)})
+    assert np.isfinite(found["probabilities"]).all()
+    assert any(one.shape == (5000, 4) and (one.numpy() == 1).all() for one in model.weights)
 
 
 @pytest.mark.parametrize(
