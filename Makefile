@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster setup-browser setup-torch setup-jax setup-mxnet demo demo-ps test test-api test-kubernetes test-mxnet cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser setup-databases setup-torch setup-jax setup-mxnet demo demo-ps test test-api test-kubernetes test-mxnet cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -54,6 +54,10 @@ setup-cluster: setup
 # What the tests of a job's page need, which are skipped without it (a failure with CI=true): Debian's chromium and its driver (root).
 setup-browser: setup
 	@.ci/browser
+
+# What the tests of databases need, which are skipped without it (a failure with CI=true): Debian's PostgreSQL (root).
+setup-databases: setup
+	@.ci/databases
 
 # What the tests of PyTorch models need, which are skipped without it (a failure with CI=true): PyTorch without CUDA's libraries.
 setup-torch: setup

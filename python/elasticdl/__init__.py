@@ -1,7 +1,7 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
 What people who write Python use: `train`, `evaluate`, `predict`, which run a job or return a `Job`, `job`, which finds one again, `Mode`
-(for `feed`), `sql`, which runs statements that train and use models, `analyze`, which counts what the columns of data have, `init`, with
+(for `feed`), `analyze`, which counts what the columns of data have, `sql`, which runs statements that train and use models, `init`, with
 which a program that has a training loop of its own takes part in a job, `shards`, with which one does that processes records once, and the
 errors in `elasticdl.errors`.
 Importing the package imports nothing else, because every process of a job does it on the way to its first step.

@@ -23,7 +23,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table, and a model of it that was never trained."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ELASTICDL_STORE", str(tmp_path / "store"))
-    pq.write_table(pa.table({"age": [*range(ROWS)], "工资": [1.5] * ROWS, "rich": [True, False] * (ROWS // 2)}), "people.parquet")
+    pq.write_table(
+        pa.table({"age": [*range(ROWS)], "工资": [1.5] * ROWS, "rich": [True, False] * (ROWS // 2)}),
+        "people.parquet",
+    )
     inputs = (Input("age", "age", False), Input("工资", "c1", False))
     plan = Plan(inputs, (), (), Label("rich", LabelKind.BOOLEAN, (0, 1)), Network("dnn"), {}, True, ())
     with Store(tmp_path / "store").begin("rich") as entry:
@@ -61,7 +64,7 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
     table = pa.table({"age": [0.5, -0.5], "工资": [0.0, 0.25]})
     monkeypatch.setattr(importance, "integrated_gradients", lambda directory, plan, rows: table)
     answer = elasticdl.sql(
-        'SELECT age, "工资" FROM people TO EXPLAIN rich WITH explain.plot=\'bars.png\' USING integrated_gradients'
+        "SELECT age, \"工资\" FROM people TO EXPLAIN rich WITH explain.plot='bars.png' USING integrated_gradients"
     )
     assert answer.table == table
     assert (folder / "bars.png").stat().st_size > 0
@@ -70,12 +73,24 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        ("rich USING TreeExplainer", "there is no method 'TreeExplainer'; trees are not here; there are permutation and integrated_gradients"),
-        ("rich USING permutaton", "there is no method 'permutaton'; did you mean permutation?; there are permutation and integrated_gradients"),
-        ("foreign", "foreign is of a model zoo, whose feed only workers run; TO EXPLAIN is for models of tables"),
+        (
+            "rich USING TreeExplainer",
+            "there is no method 'TreeExplainer'; trees are not here; there are permutation and integrated_gradients",
+        ),
+        (
+            "rich USING permutaton",
+            "there is no method 'permutaton'; did you mean permutation?; there are permutation and integrated_gradients",
+        ),
+        (
+            "foreign",
+            "foreign is of a model zoo, whose feed only workers run; TO EXPLAIN is for models of tables",
+        ),
         ("ritch", "there is no model ritch in .*; did you mean rich?"),
         ("rich INTO people", "the table people of .* exists, and results go to a new table"),
-        ("rich WITH explain.plot='a.gif'", "explain.plot is the name of a file that ends with .svg or .png; received 'a.gif'"),
+        (
+            "rich WITH explain.plot='a.gif'",
+            "explain.plot is the name of a file that ends with .svg or .png; received 'a.gif'",
+        ),
     ],
 )
 def test_what_cannot_be_explained(folder: Path, tail: str, message: str) -> None:

@@ -248,7 +248,7 @@ def killed_at_points(place: Place, writers: Writers, mode: Into, step: int) -> s
 
 def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place) -> None:
     with closing(Writers()) as writers:
-        for mode, step in ((Into.NEW, 7), (Into.REPLACE, 23), (Into.APPEND, 23)):
+        for mode, step in ((Into.NEW, 19), (Into.REPLACE, 61), (Into.APPEND, 61)):
             assert killed_at_points(place, writers, mode, step) == {False, True}
         # the next run finds nothing in its way
         if mode is not Into.NEW:

@@ -56,13 +56,11 @@ def _numbers(texts: Any) -> Any:
 
 def main() -> int:
     """Count the tasks that this worker gets. Return an exit code."""
-    import elasticdl
+    from elasticdl.worker.shards.face import shards
 
     asked = json.loads(sys.argv[1])
     try:
-        for task in elasticdl.shards(
-            asked["data"], asked["records_per_task"], reader_params=asked["reader_params"]
-        ):
+        for task in shards(asked["data"], asked["records_per_task"], reader_params=asked["reader_params"]):
             found = counted(task.columns(), asked["vocabulary"])
             with task.output(suffix=".json") as path:
                 Path(path).write_text(found.to_json())

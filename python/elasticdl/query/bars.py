@@ -1,7 +1,8 @@
-"""Importances as bars, in a file. Text stays text in SVG, so that any font of whoever looks at it will do, Chinese too."""
+"""Importances as bars, in a file. Text stays text in SVG, so that the fonts of the viewer are used, Chinese ones too."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,10 @@ def draw(path: Path, table: pa.Table, title: str) -> None:
         axes.set_title(title, parse_math=False)
         axes.spines[["top", "right"]].set_visible(False)
         try:
-            figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+            with warnings.catch_warnings(
+                action="ignore", category=UserWarning
+            ):  # of characters that the font here lacks
+                figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
         except OSError as error:
             raise Unwritable(f"the bars can't be drawn into {path}", error, "try again") from error
 

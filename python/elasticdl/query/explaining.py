@@ -50,7 +50,8 @@ def explain(statement: Explain, session: Session) -> Answer:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     with session.store.work() as work:
         rows = _sampled(taken(statement, session, work.directory, label), wanted.rows)
-    found = _explained(method, version, rows)
+    with placed(statement):
+        found = _explained(method, version, rows)
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:

@@ -267,7 +267,7 @@ class Work:
         self._locked.release()
 
     def keep(self, why: str) -> None:
-        """Let it stay for a week, for whoever looks for what went wrong. Raises OSError."""
+        """Let it stay for a week, for those who look for what went wrong. Raises OSError."""
         replace_file(self.directory / _KEPT, f"{why}\n", PRIVATE)
 
 

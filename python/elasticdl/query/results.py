@@ -1,4 +1,4 @@
-"""Results into a table: all rows or none, whoever is killed meanwhile, with a comment that names what wrote them.
+"""Results into a table: all rows or none, whichever process is killed meanwhile, with a comment that names what wrote them.
 
 What is done in which order is here, whatever the database; `Target` is what differs. After a COMMIT whose answer was lost, the comment on
 the table tells whether it was done.

@@ -23,7 +23,7 @@ class Session:
         store: the models.
         params: values for the placeholders of the SELECT.
         flags: settings of jobs, which win over WITH.
-        dry_run: nothing is trained, written or changed; what would be done is told.
+        dry_run: nothing is trained, written or changed; `tell` receives what would be done.
         tell: takes a line for the person.
     """
 

@@ -30,12 +30,22 @@ from elasticdl.query.results import is_full
 from elasticdl.query.source import ROWS, Params, Source
 from elasticdl.spec.databases import text
 
-ROW_GROUP = 8192
+_LARGEST_GROUP, _SMALLEST_GROUP = 8192, 128
 """Rows of a row group."""
+_GROUPS = 64
+"""Row groups that a small table has at least, or no worker of many would have anything to do."""
+_COPIED_GROUP = 2048
+"""Rows of the smallest group that DuckDB writes by itself."""
 FEWEST_TO_VALIDATE = 200
 """With fewer rows in all none is set apart: what so few say of a model is chance."""
 _MEMORY = "2GB"
 """For the shuffle; what does not fit goes to the disk, beside the snapshot."""
+
+
+def row_group(rows: int) -> int:
+    """Return how many rows a group has, of which no task is less: a power of two."""
+    fitting = 1 << max(rows // _GROUPS, 1).bit_length() - 1
+    return min(max(fitting, _SMALLEST_GROUP), _LARGEST_GROUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +233,14 @@ class _Rows:
 
     def _copied(self, directory: Path, tail: str) -> int:
         directory.mkdir(PRIVATE_FOLDER)
-        file = text(str(directory / "rows.parquet"))
+        file = directory / "rows.parquet"
+        group = row_group(self._count)
         asked = f"SELECT {', '.join(self._columns)} FROM ({self._from}) {tail}"
+        if group < _COPIED_GROUP:
+            rows = self._database.sql(asked).to_arrow_table()
+            pyarrow.parquet.write_table(rows, file, row_group_size=group)
+            return int(rows.num_rows)
         ((count,),) = self._database.execute(
-            f"COPY ({asked}) TO {file} (FORMAT parquet, ROW_GROUP_SIZE {ROW_GROUP})"
+            f"COPY ({asked}) TO {text(str(file))} (FORMAT parquet, ROW_GROUP_SIZE {group})"
         ).fetchall()
         return int(count)

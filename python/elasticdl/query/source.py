@@ -62,7 +62,7 @@ class Source(Protocol):
         """
 
     def rows(self, select: str, params: Params = ()) -> Iterator[pa.RecordBatch]:
-        """Run a query once, and yield its rows in their order: a batch at least; they may differ in types. Raises DatabaseRefused."""
+        """Run a query once, and yield its rows in their order; a batch at least, and types may differ. Raises DatabaseRefused."""
 
     def run(self, text: str, params: Params = ()) -> pa.Table | None:
         """Do what another statement says, and commit it; return the rows of its answer if it has any. Raises DatabaseRefused."""
@@ -115,13 +115,14 @@ def open_source(
                 from elasticdl.query.dbapi import SQLiteSource
 
                 return SQLiteSource(database)
+            case "postgresql" | "postgres":
+                from elasticdl.query.adbc import PostgreSQLSource
+
+                return PostgreSQLSource(database)
     raise BadSetting(f"--database: {_shown(database)} is no database that is known; {_KNOWN}")
 
 
-_KNOWN = (
-    "give duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/DATABASE, maxcompute://PROJECT, a URL of SQLAlchemy, or leave it out for "
-    "files of this directory"
-)
+_KNOWN = "give duckdb:///FILE, sqlite:///FILE or postgresql://USER@HOST/DATABASE, or leave it out for files of this directory"
 
 
 class _packages:
@@ -142,7 +143,9 @@ class _packages:
 def _scheme_of_connection(connection: object) -> str:
     """Return the scheme for an open connection, by the package that its class is of."""
     package = type(connection).__module__.split(".")[0]
-    return {"_duckdb": "duckdb", "sqlite3": "sqlite"}.get(package, package)
+    return {"_duckdb": "duckdb", "sqlite3": "sqlite", "adbc_driver_manager": "postgresql"}.get(
+        package, package
+    )
 
 
 def _shown(database: object) -> str:

@@ -99,7 +99,7 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
             )
         summary = jobs.run(spec)
     values = {
-        name: float(value)
+        name.removeprefix("val_"): float(value)
         for name, value in (summary.get("metrics") or {}).items()
         if isinstance(value, int | float)
     }
@@ -250,7 +250,7 @@ class _Predicted:
     def left(self) -> int:
         """Return how many have not been taken."""
         rest = self._rest.num_rows if self._rest is not None else 0
-        return rest + sum(batch.num_rows for batch in self._batches)
+        return int(rest + sum(batch.num_rows for batch in self._batches))
 
 
 def _flat(column: Any) -> pa.Array:
