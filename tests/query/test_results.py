@@ -25,7 +25,6 @@ from elasticdl.errors import BadData, BadSetting, JobFailed, Unwritable
 from elasticdl.files import drafts
 from elasticdl.query import dbapi, folder, results
 from elasticdl.query import duckdb as duckdbsource
-from elasticdl.query.results import into_of
 from elasticdl.query.source import Into, Source, open_source
 
 COMMENT = "income@20261126T113005123Z-ffff 3f2a it's */ one"
@@ -322,10 +321,3 @@ def test_a_full_disk(place: Place) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert place.ids() is None
-
-
-def test_what_becomes_of_a_table_as_it_is_said() -> None:
-    assert [into_of(value) for value in (None, "replace", "append")] == [Into.NEW, Into.REPLACE, Into.APPEND]
-    for value in ("new", "REPLACE", 1):
-        with pytest.raises(BadSetting, match=r"predict\.into is 'replace' or 'append', received"):
-            into_of(value)
