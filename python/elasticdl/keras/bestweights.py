@@ -23,7 +23,7 @@ class BestWeight:
         """`kept` returns the callback's list, in which this array has its place."""
         self.path = path
         self.shape = tuple(like.shape)
-        self._dtype = np.asarray(like.value).dtype
+        self._dtype = np.dtype(keras.backend.standardize_dtype(like.dtype))
         self._kept = kept
         self._place = place
 

@@ -6,13 +6,14 @@ last word at the end of training, such as `EarlyStopping` with the best weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.building import built_optimizer, new_model
 from elasticdl.keras.callbacks import GroupCallbacks
-from elasticdl.keras.export import export
+from elasticdl.keras.held import held
 from elasticdl.keras.monitored import monitored_in_evaluations
 from elasticdl.keras.serving import served
 from elasticdl.spec.jobspec import JobSpec
@@ -41,7 +42,7 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
         _WRITES_NOTHING,
         monitored_in_evaluations(user),
     )
-    variables = ModelState([*model.variables, *optimizer.variables, *callbacks.best_weights()])
+    variables = ModelState([*held(model.variables), *held(optimizer.variables), *callbacks.best_weights()])
     try:
         variables.check(state.image)
         callbacks.restore(state.image.meta.get("callbacks", []))
@@ -57,8 +58,8 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
     model.__dict__.pop("optimizer", None)  # callbacks had it there
 
 
-def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
-    """Write the model of a state as `kind`. Raises BadModel, or OSError with what was at `path` intact."""
+def export_state(user: UserModel, spec: JobSpec, state: GroupState, write: Callable[[Any], None]) -> None:
+    """Write the model of a state by `write`. Raises BadModel, and what that raises."""
     model = new_model(user, spec.seed)
     if not getattr(model, "inputs", None):
         raise BadModel(
@@ -66,4 +67,4 @@ def export_state(user: UserModel, spec: JobSpec, state: GroupState, path: str, k
             "functional model, or evaluate and predict with the checkpoint itself"
         )
     finish(user, model, state)
-    export(served(user, model), path, kind, ())
+    write(served(user, model))

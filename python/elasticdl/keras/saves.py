@@ -17,7 +17,7 @@ import keras
 
 from elasticdl.errors import Unwritable
 from elasticdl.files.output import made_beside, remove_drafts
-from elasticdl.keras.export import os_errors
+from elasticdl.keras.kerasfile import os_errors
 
 Write = Callable[[], None]
 
