@@ -232,7 +232,7 @@ def test_plain_keras_predicts_what_the_job_predicts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again["probabilities"], ours["probabilities"])
     pq.write_table(table, tmp_path / "table.parquet")
     paths = [str(tmp_path / name) for name in ("model.keras", "table.parquet", "found.npz")]
-    subprocess.run([sys.executable, "-c", PLAIN, *paths], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", PLAIN, *paths], check=True, timeout=600)
     found = np.load(tmp_path / "found.npz")
     assert found["label"].tolist() == ours["income"].tolist()
     np.testing.assert_allclose(found["probabilities"], ours["probabilities"], atol=1e-6)
