@@ -24,7 +24,7 @@ from elasticdl.spec.databases import quoted, quoted_table, without_password
 from elasticdl.spec.readers import database_file
 
 _LOOKED_AT = 100
-"""Rows by which types are told before a query is run as a whole."""
+"""Rows from which types are inferred before a query is run as a whole."""
 
 
 def batch_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
