@@ -117,6 +117,8 @@ def test_the_tutorial_of_sql(tmp_path: Path) -> None:
     assert "city: category (text of 4 values)" in output
     assert "was trained exactly once" in output
     assert re.search(r"scores +\d+ +my_elasticdl_model", output)
+    assert "'feature': 'age'" in output
+    assert (folder / "worth.svg").is_file()
     assert float(re.search(r"^ *accuracy +(\S+)$", output, re.M)[1]) > 0.8
     run(f"{path}export ELASTICDL_STORE=models\n{clean}", folder)
     assert not list((folder / "models").glob("my_*"))

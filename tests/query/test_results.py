@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,8 +22,9 @@ import pyarrow.parquet
 import pytest
 
 from elasticdl.errors import BadData, BadSetting, JobFailed, Unwritable
-from elasticdl.query import results
-from elasticdl.query.results import into_of
+from elasticdl.files import drafts
+from elasticdl.query import dbapi, folder, results
+from elasticdl.query import duckdb as duckdbsource
 from elasticdl.query.source import Into, Source, open_source
 
 COMMENT = "income@20261126T113005123Z-ffff 3f2a it's */ one"
@@ -174,7 +175,7 @@ def test_a_view_is_no_table(place: Place) -> None:
 
 
 class Writers:
-    """A process that forks itself for each write, and has never opened a database: those have threads."""
+    """A process that forks itself for each write; it has imported all that is needed, and never opened a database: those have threads."""
 
     def __init__(self) -> None:
         line = [sys.executable, "-c", f"from {__name__} import *; fork_writers()"]
@@ -183,14 +184,14 @@ class Writers:
             line, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]
         )
 
-    def write(self, place: Place, mode: Into, point: int) -> bool:
-        """Write, and return whether the writer was killed, which is before it runs line `point` of those that write."""
+    def write(self, place: Place, mode: Into, point: int = -1) -> int:
+        """Write, and return how many lines of those that write were run; the writer was killed at line `point`, if that is given."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(place.kind, place.path, mode, point, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline().strip()
-        assert answer in ("killed", "done")
-        return answer == "killed"
+        lines = int(self._process.stdout.readline())
+        assert lines == point or point < 0
+        return lines
 
     def close(self) -> None:
         self._process.communicate()
@@ -201,60 +202,66 @@ def fork_writers() -> None:
         kind, path, mode, point = line.split()
         child = os.fork()
         if not child:
-            sys.settrace(killing_at(int(point)))
+            counter = Counter(int(point))
+            sys.settrace(counter.seen)
             write(Place(kind, Path(path)), Into(mode))
+            sys.settrace(None)
+            print(counter.lines, flush=True)
             os._exit(0)
-        status = os.waitpid(child, 0)[1]
-        print({0: "done", signal.SIGKILL: "killed"}.get(status, status), flush=True)
+        if os.waitpid(child, 0)[1] == signal.SIGKILL:
+            print(point, flush=True)
 
 
-def killing_at(point: int) -> Callable[[FrameType, str, Any], Any]:
-    """Return what kills this process before it runs that line of those that write, counted from 0."""
-    lines = iter(range(point + 1))
+WRITING = (*(module.__file__ for module in (dbapi, duckdbsource, folder, results)), drafts.__file__)
 
-    def seen(frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(WRITING):
+
+class Counter:
+    """Counts lines of those that write, and kills this process before it runs number `point`, from 0."""
+
+    def __init__(self, point: int) -> None:
+        self.lines = 0
+        self._point = point
+
+    def seen(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename not in WRITING:
             return None
-        if event == "line" and next(lines) == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return seen
-
-    return seen
-
-
-WRITING = ("query/duckdb.py", "query/dbapi.py", "query/folder.py", "query/results.py", "files/drafts.py")
+        if event == "line":
+            if self.lines == self._point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.lines += 1
+        return self.seen
 
 
-def killed_at_points(place: Place, writers: Writers, mode: Into, step: int) -> set[bool]:
-    """Kill a writer at each point of so many; return whether some left nothing new, and some all."""
-    found = set()
-    point = 0
+def check_kills(place: Place, writers: Writers, mode: Into, parts: int) -> None:
+    """Kill a writer at points that are spread over its work, more of them near its end."""
     before = None if mode is Into.NEW else [1]
     after = [1, *WHOLE] if mode is Into.APPEND else WHOLE
-    while True:
-        if before:
+
+    def begin() -> None:
+        if before is None:
+            if place.ids() is not None:
+                remove(place)
+        else:
             with closing(place.opened()) as source:
                 results.write(source, "result", iter([next(batches()).slice(1, 1)]), Into.REPLACE, "before")
-        was_killed = writers.write(place, mode, point)
+
+    begin()
+    lines = writers.write(place, mode)
+    assert place.ids() == after
+    found = set()
+    for point in [*(lines * part // parts for part in range(1, parts)), *range(lines - 3 * parts, lines, 3)]:
+        begin()
+        writers.write(place, mode, point)
         ids = place.ids()
-        assert ids in (before, after), f"killed at point {point}"
+        assert ids in (before, after), f"killed at line {point} of {lines}"
         found.add(ids == after)
-        if ids == after and mode is Into.NEW:
-            remove(place)
-        if not was_killed:
-            return found
-        point += step
+    assert found == {False, True}
 
 
 def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place) -> None:
     with closing(Writers()) as writers:
-        for mode, step in ((Into.NEW, 19), (Into.REPLACE, 61), (Into.APPEND, 61)):
-            assert killed_at_points(place, writers, mode, step) == {False, True}
-        # the next run finds nothing in its way
-        if mode is not Into.NEW:
-            remove(place)
-        assert not writers.write(place, Into.NEW, 1_000_000)
-        assert place.ids() == WHOLE
+        for mode, parts in ((Into.NEW, 5), (Into.REPLACE, 2), (Into.APPEND, 2)):
+            check_kills(place, writers, mode, parts)
 
 
 def remove(place: Place) -> None:
@@ -314,10 +321,3 @@ def test_a_full_disk(place: Place) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert place.ids() is None
-
-
-def test_what_becomes_of_a_table_as_it_is_said() -> None:
-    assert [into_of(value) for value in (None, "replace", "append")] == [Into.NEW, Into.REPLACE, Into.APPEND]
-    for value in ("new", "REPLACE", 1):
-        with pytest.raises(BadSetting, match=r"predict\.into is 'replace' or 'append', received"):
-            into_of(value)

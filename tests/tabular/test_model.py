@@ -22,6 +22,7 @@ from elasticdl.data.readers.records import Columns  # noqa: E402
 from elasticdl.errors import BadModel  # noqa: E402
 from elasticdl.keras.adapter import KerasAdapter  # noqa: E402
 from elasticdl.keras.framework import FRAMEWORK  # noqa: E402
+from elasticdl.keras.psadapter import KerasPsAdapter  # noqa: E402
 from elasticdl.spec.jobspec import JobKind, JobSpec  # noqa: E402
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name  # noqa: E402
 from elasticdl.tabular.inputs import IDS, NUMBERS  # noqa: E402
@@ -120,6 +121,22 @@ def test_features_have_literal_values(tmp_path: Path) -> None:
     assert 0.5 in numbers[:, _column(plan, "n")].tolist()
 
 
+def test_classes_and_values_that_training_never_saw(tmp_path: Path) -> None:
+    """Values may be those that Keras has for unknown ones."""
+    table = pa.table({"c": ["[UNK]", "b"] * 8, "n": [-1, 1] * 8, "y": ["[UNK]", "yes"] * 8})
+    model = loaded(tmp_path, planned(snapshot(tmp_path, table), table, "y"))
+    other = pa.table({"c": ["[UNK]", "z"], "n": [-1, 0], "y": ["maybe", "yes"]})
+    features, labels, weights = fed(model, other, "evaluation")
+    assert features[IDS].numpy().tolist() == [[2, 2], [1, 1]]
+    assert (labels.numpy().tolist(), weights.numpy().tolist()) == ([0, 1], [0.0, 1.0])
+    outputs = model.custom_model()(features)
+    assert set(outputs["y"].numpy().tolist()) <= {b"[UNK]", b"yes"}
+    of_numbers = loaded(tmp_path, planned(tmp_path / "training", table, "n"))
+    features, labels = fed(of_numbers, table.slice(0, 2))
+    assert labels.numpy().tolist() == [0, 1]
+    assert set(of_numbers.custom_model()(features)["n"].numpy().tolist()) <= {-1, 1}
+
+
 def _column(plan: Any, name: str) -> int:
     from elasticdl.tabular.inputs import number_columns
 
@@ -215,10 +232,32 @@ def test_plain_keras_predicts_what_the_job_predicts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again["probabilities"], ours["probabilities"])
     pq.write_table(table, tmp_path / "table.parquet")
     paths = [str(tmp_path / name) for name in ("model.keras", "table.parquet", "found.npz")]
-    subprocess.run([sys.executable, "-c", PLAIN, *paths], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", PLAIN, *paths], check=True, timeout=600)
     found = np.load(tmp_path / "found.npz")
     assert found["label"].tolist() == ours["income"].tolist()
     np.testing.assert_allclose(found["probabilities"], ours["probabilities"], atol=1e-6)
+
+
+class _Rows:
+    """What parameter servers have of each table: ones."""
+
+    def matrix(self, table: int, rows: int) -> Any:
+        yield np.ones((rows, 4), np.float32)
+
+
+def test_tables_of_servers_are_in_the_exported_model(tmp_path: Path) -> None:
+    table = employees(240).select(["city", "team", "income"])
+    asked = (ColumnList((Call(F.EMBEDDING, (Call(F.HASH_BUCKET, (Name("city"),), (5000,)),), (4,)),)),)
+    loaded(tmp_path, planned(snapshot(tmp_path, table), table, "income", columns=asked, rows=150))
+    spec = job(tmp_path, num_ps_pods=1, embedding_threshold=50_000)
+    adapter = KerasPsAdapter(FRAMEWORK.load(spec), spec)
+    adapter.prepare(records(table.slice(0, 32)))
+    assert [one.width for one in adapter.catalog.tables] == [4]
+    adapter.export(str(tmp_path / "model.keras"), "keras", _Rows())  # type: ignore[arg-type]
+    model = tf.keras.models.load_model(tmp_path / "model.keras")
+    found = model({"city": tf.constant(["Lima", "nowhere"]), "team": tf.constant([1.0, 9.0], tf.float64)})
+    assert np.isfinite(found["probabilities"]).all()
+    assert any(one.shape == (5000, 4) and (one.numpy() == 1).all() for one in model.weights)
 
 
 @pytest.mark.parametrize(

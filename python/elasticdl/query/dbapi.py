@@ -5,6 +5,7 @@ Its values have types of their own, so types are those of the values of a batch,
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadData, BadSetting, Unwritable
 from elasticdl.query.columns import array_of
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
@@ -23,7 +24,7 @@ from elasticdl.spec.databases import quoted, quoted_table, without_password
 from elasticdl.spec.readers import database_file
 
 _LOOKED_AT = 100
-"""Rows by which types are told before a query is run as a whole."""
+"""Rows from which types are inferred before a query is run as a whole."""
 
 
 def batch_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
@@ -122,12 +123,16 @@ class SQLiteSource:
             yield
         except sqlite3.Error as error:
             reason = " ".join(str(error).split())[:1000]
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise BadSetting(
                     f"--database: {self.name} is being written by another process; wait for it, or end it, and try again"
                 ) from error
             if table and is_full(reason):
                 raise full_disk(table) from error
+            if table and code == sqlite3.SQLITE_IOERR:
+                disk = OSError(errno.EIO, reason)
+                raise Unwritable(f"the table {table} can't be written", disk, "try again") from error
             raise DatabaseRefused(self.name, reason) from error
         except OverflowError as error:
             raise BadData(

@@ -28,17 +28,6 @@ _FULL = (
 """Are in what databases say of a full disk."""
 
 
-def into_of(value: object) -> Into:
-    """Read `predict.into`. Raises BadSetting."""
-    if value is None:
-        return Into.NEW
-    if value in (Into.REPLACE.value, Into.APPEND.value):
-        return Into(value)
-    raise BadSetting(
-        f"predict.into is 'replace' or 'append', received {value!r}; left out, the table has to be new"
-    )
-
-
 def write(source: Source, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
     """Write rows into a table in one transaction, and return their number.
 

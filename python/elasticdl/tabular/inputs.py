@@ -20,8 +20,10 @@ from elasticdl.tabular.features import IdFeature, IdSource, Input, NumberFeature
 
 NUMBERS, IDS = "numbers", "ids"
 """Names of features: of all numbers [n, d], and of all single ids [n, k]."""
-_NONE = -(1 << 62)
-"""The integer that stands for a missing one."""
+NONE = -(1 << 62)
+"""The integer that stands for a missing one; the next one stands for all that are in no vocabulary."""
+UNKNOWN = "\x01unknown"
+"""The text that stands for those in no vocabulary; Keras' own, [UNK], may be a value."""
 _YEAR = 31_556_952.0
 _DAY = 86_400.0
 
@@ -177,16 +179,16 @@ def _ids(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
     match feature.source:
         case IdSource.TEXTS:
             return keras.layers.StringLookup(
-                vocabulary=list(feature.values), mask_token="", num_oov_indices=1
+                vocabulary=list(feature.values), mask_token="", oov_token=UNKNOWN
             )(values)
         case IdSource.INTEGERS:
             lookup = keras.layers.IntegerLookup(
-                vocabulary=[int(one) for one in feature.values], mask_token=_NONE, num_oov_indices=1
+                vocabulary=[int(one) for one in feature.values], mask_token=NONE, oov_token=NONE + 1
             )
             return lookup(_integers(values))
         case IdSource.HASH:
             is_text = values.dtype == "string"
-            hashing = keras.layers.Hashing(feature.size, mask_value="" if is_text else _NONE)
+            hashing = keras.layers.Hashing(feature.size, mask_value="" if is_text else NONE)
             return hashing(values if is_text else _integers(values))
         case IdSource.BUCKETS:
             buckets = keras.layers.Discretization(bin_boundaries=[float(one) for one in feature.values])(
@@ -212,7 +214,7 @@ def _ids(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
 
 def _integers(values: Any) -> Any:
     """Return numbers as integers."""
-    return ops.cast(ops.where(ops.isfinite(values), values, float(_NONE)), "int64")
+    return ops.cast(ops.where(ops.isfinite(values), values, float(NONE)), "int64")
 
 
 def _present(values: Any, ids: Any) -> Any:

@@ -11,7 +11,7 @@ from keras import ops
 
 from elasticdl.spec.jobspec import Mode
 from elasticdl.tabular.features import Label, LabelKind, Plan
-from elasticdl.tabular.inputs import columns_of, preprocessing, raw_inputs
+from elasticdl.tabular.inputs import NONE, UNKNOWN, columns_of, preprocessing, raw_inputs
 from elasticdl.tabular.models import PROBABILITIES, trained_part
 
 _PATIENCE = 5
@@ -37,23 +37,26 @@ class TableModel:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def parse(records: Any) -> Any:
             features = self._preprocessing(columns_of(self.plan, records))
-            return (
-                features
-                if mode == Mode.PREDICTION
-                else (features, self._label(records[self.plan.label.column]))
-            )
+            if mode == Mode.PREDICTION:
+                return features
+            values = records[self.plan.label.column]
+            if not self.plan.label.classes:
+                return features, tf.cast(values, tf.float32)
+            classes = self._number(values)
+            if mode == Mode.TRAINING:
+                return features, classes
+            # a class that training never saw is left out of metrics
+            return features, tf.maximum(classes, 0), tf.cast(classes >= 0, tf.float32)
 
         return dataset.map(parse)
 
     feed.whole_chunks = True  # type: ignore[attr-defined]
 
-    def _label(self, values: Any) -> Any:
-        """Return numbers of classes, or numbers."""
-        if not self.plan.label.classes:
-            return tf.cast(values, tf.float32)
+    def _number(self, values: Any) -> Any:
+        """Return numbers of classes; -1 of a value that is none."""
         if self.plan.label.kind is not LabelKind.TEXT:
             values = tf.cast(values, tf.int64)
-        return self._classes(values)
+        return self._classes(values) - 1
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """Return the cross-entropy, or the squared error in deviations of the label, of each example."""
@@ -89,12 +92,12 @@ class TableModel:
 
 
 def _classes(label: Label) -> Any:
-    """Return the layer that gives values of a label the numbers of their classes; None if it has none."""
+    """Return the layer that gives values of a label the numbers of their classes, from 1; None if it has none."""
     if not label.classes:
         return None
     if label.kind is LabelKind.TEXT:
-        return keras.layers.StringLookup(vocabulary=[str(one) for one in label.classes], num_oov_indices=0)
-    return keras.layers.IntegerLookup(vocabulary=[int(one) for one in label.classes], num_oov_indices=0)
+        return keras.layers.StringLookup(vocabulary=[str(one) for one in label.classes], oov_token=UNKNOWN)
+    return keras.layers.IntegerLookup(vocabulary=[int(one) for one in label.classes], oov_token=NONE)
 
 
 # ------------------------------------------------------------------ metrics

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from elasticdl.tabular.features import IdFeature, Label, LabelKind, Plan
-from elasticdl.tabular.inputs import IDS, NUMBERS, IdColumn, id_columns, number_columns
+from elasticdl.tabular.inputs import IDS, NONE, NUMBERS, UNKNOWN, IdColumn, id_columns, number_columns
 
 PROBABILITIES = "probabilities"
 """Name of the output with the probability of each class."""
@@ -63,13 +63,16 @@ def _value(label: Label, classes: Any) -> Any:
     match label.kind:
         case LabelKind.TEXT:
             names = [str(one) for one in label.classes]
-            return keras.layers.StringLookup(vocabulary=names, num_oov_indices=0, invert=True)(classes)
+            lookup = keras.layers.StringLookup(
+                vocabulary=names, num_oov_indices=0, oov_token=UNKNOWN, invert=True
+            )
+            return lookup(classes)
         case LabelKind.BOOLEAN:
             return ops.cast(classes, "bool")
     values = [int(one) for one in label.classes]
-    return keras.layers.IntegerLookup(vocabulary=values, num_oov_indices=0, invert=True)(
-        ops.cast(classes, "int64")
-    )
+    lookup = keras.layers.IntegerLookup(vocabulary=values, num_oov_indices=0, oov_token=NONE, invert=True)
+    found = lookup(ops.cast(classes, "int64"))
+    return ops.cast(found, "float64") if label.kind is LabelKind.NUMBER else found
 
 
 # ------------------------------------------------------------------ networks

@@ -313,7 +313,8 @@ class _Table:
         if not isinstance(inner, Name):
             raise _refused(item, "* has no place in a function")
         kind, _, column = self.field(inner, item)
-        size = _count(item, item.values[0], "n", _MOST_IDS) if item.values else None
+        least = 2 if item.function is Function.HASH_BUCKET else 1  # one is that of missing values
+        size = _count(item, item.values[0], "n", _MOST_IDS, least) if item.values else None
         name = inner.name
         if kind is Kind.LIST:
             ids, inputs = self._ids_of_column(inner)
