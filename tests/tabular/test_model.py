@@ -26,8 +26,8 @@ from elasticdl.keras.psadapter import KerasPsAdapter  # noqa: E402
 from elasticdl.spec.jobspec import JobKind, JobSpec  # noqa: E402
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name  # noqa: E402
 from elasticdl.tabular.inputs import IDS, NUMBERS  # noqa: E402
-from tests.tabular.tables import employees, planned, snapshot  # noqa: E402
 from tests.tabular.feeding import fed, loaded  # noqa: E402
+from tests.tabular.tables import employees, planned, snapshot  # noqa: E402
 
 F = Function
 NONE = float("nan")
