@@ -16,8 +16,8 @@ from elasticdl.tabular.importance import attributions, columns_of, score, shuffl
 
 runtime.start(1)
 
+from tests.tabular.feeding import loaded  # noqa: E402
 from tests.tabular.tables import employees, planned, snapshot  # noqa: E402  # TensorFlow is imported with its settings first
-from tests.tabular.training import loaded  # noqa: E402
 
 BOTH = Label("y", LabelKind.TEXT, ("no", "yes"))
 NUMBER = Label("y", LabelKind.NUMBER)

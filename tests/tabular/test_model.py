@@ -26,8 +26,8 @@ from elasticdl.keras.psadapter import KerasPsAdapter  # noqa: E402
 from elasticdl.spec.jobspec import JobKind, JobSpec  # noqa: E402
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name  # noqa: E402
 from elasticdl.tabular.inputs import IDS, NUMBERS  # noqa: E402
+from tests.tabular.feeding import fed, loaded  # noqa: E402
 from tests.tabular.tables import employees, planned, snapshot  # noqa: E402
-from tests.tabular.training import fed, loaded  # noqa: E402
 
 F = Function
 NONE = float("nan")
@@ -191,7 +191,7 @@ def test_networks_are_trained_evaluated_and_served(target: str, label: str, tmp_
 
 def _raw(model: Any, table: pa.Table) -> list[Any]:
     from elasticdl.tabular.inputs import columns_of
-    from tests.tabular.training import columns_of as chunk
+    from tests.tabular.feeding import columns_of as chunk
 
     return list(columns_of(model.plan, chunk(table)).values())
 
@@ -223,7 +223,15 @@ def test_plain_keras_predicts_what_the_job_predicts(tmp_path: Path) -> None:
     adapter.export(str(tmp_path / "saved"), "saved_model")
 
     def predicted(path: Path) -> Any:
-        model = FRAMEWORK.trained(FRAMEWORK.load(spec), job(tmp_path, kind=JobKind.PREDICT), None, path)
+        predicting = JobSpec(
+            kind=JobKind.PREDICT,
+            model_zoo=str(tmp_path),
+            model_def="model.custom_model",
+            prediction_data="unused",
+            trained_model=str(path),
+            output="unused",
+        )
+        model = FRAMEWORK.trained(FRAMEWORK.load(spec), predicting, None, path)
         model.prepare(sample)
         return model.predict(model.convert(records(table)), 0, 0)
 
