@@ -24,7 +24,7 @@ def test_the_contract_holds_where_keras_computes_with(backend: str) -> None:
         env={**os.environ, "KERAS_BACKEND": backend},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=800,
     )
     assert not done.returncode, done.stdout[-20_000:] + done.stderr[-2_000:]
     assert " passed" in done.stdout
