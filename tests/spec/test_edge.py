@@ -442,7 +442,7 @@ def test_the_package_offers_a_few_names() -> None:
 
     assert elasticdl.__all__ == [
         *("History", "Job", "JobStatus", "Mode", "WorkerStatus"),
-        *("evaluate", "init", "job", "predict", "shards", "train"),
+        *("analyze", "evaluate", "init", "job", "predict", "shards", "sql", "train"),
     ]
     assert all(callable(getattr(elasticdl, name)) for name in elasticdl.__all__)
     assert (elasticdl.Mode.TRAINING, elasticdl.Mode.EVALUATION, elasticdl.Mode.PREDICTION) == (
