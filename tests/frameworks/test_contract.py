@@ -32,7 +32,7 @@ from tests import torch as torch_tests
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("jax", "keras", "mxnet", "reference", "torch")
+NAMES = ("jax", "keras", "mxnet", "reference", "tf_keras", "torch")
 """Those of this package; what is installed besides is not tested here."""
 NEEDS: dict[str, Callable[[], None]] = {
     "jax": jax_tests.need_jax,
@@ -52,7 +52,10 @@ def records(count: int, first: int = 0) -> list[list[str]]:
 
 
 @pytest.fixture(params=NAMES)
-def found(request: pytest.FixtureRequest) -> Iterator[Framework]:
+def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Framework]:
+    monkeypatch.setenv(
+        "TF_USE_LEGACY_KERAS", "0"
+    )  # what starting tf_keras sets is not for the tests that follow
     NEEDS.get(request.param, lambda: None)()
     made: Framework = framework.find(request.param)
     made.start(1)

@@ -24,6 +24,7 @@ from elasticdl.keras.evaluation import KerasEvaluator, OwnWeights
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.internals import layers_of
+from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored
 from elasticdl.keras.step import TrainingStep
@@ -40,7 +41,12 @@ class KerasAdapter:
     """Implements `elasticdl.worker.contract.adapter.Adapter`."""
 
     def __init__(
-        self, user: UserModel, spec: JobSpec, metadata: Any = None, process: ProcessName = FIRST_WORKER
+        self,
+        user: UserModel,
+        spec: JobSpec,
+        metadata: Any = None,
+        process: ProcessName = FIRST_WORKER,
+        library: Library = KERAS,
     ) -> None:
         """`metadata`: what the reader knows of its records (`column_names`, `column_dtypes`), the third argument of `feed`.
 
@@ -50,6 +56,7 @@ class KerasAdapter:
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
         self._process = process
+        self._library = library
         self._flat: Any = None
         self._sum: npt.NDArray[Any] | None = None
         self._summed = False
@@ -64,14 +71,14 @@ class KerasAdapter:
         Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
         """
         user = self._user
-        self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        self.model, batch, outputs = make_model(user, self._spec.seed, self._library, self._pipeline, sample)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
         self.optimizer = built_optimizer(user, self.model)
         self._step = TrainingStep(
             self.model,
             self.optimizer,
-            ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}"),
+            ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}", self._library),
             spec,
             self._spec.minibatch_size,
             self._xla(),
@@ -91,7 +98,8 @@ class KerasAdapter:
             self.compute(batch, 0, 0)
             self.size = self._step.size
             kept = self._callbacks.best_weights()
-            self._state = ModelState([*self.model.variables, *self.optimizer.variables, *kept])
+            own = self._library.optimizer_variables(self.optimizer)
+            self._state = ModelState([*self._library.variables(self.model), *own, *kept])
             before = self._state.image([])
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)
@@ -114,7 +122,7 @@ class KerasAdapter:
             case JitCompile.OFF:
                 return False
         return bool(tf.config.list_physical_devices("GPU")) and all(
-            layer.supports_jit for layer in layers_of(self.model)
+            self._library.fits_xla(layer) for layer in layers_of(self.model)
         )
 
     # ------------------------------------------------------------------ chunks
@@ -192,7 +200,7 @@ class KerasAdapter:
         if not self._callbacks.act_at_end:
             return
         before = self.image()
-        self.optimizer.finalize_variable_values(self.model.trainable_variables)
+        self._library.finalize(self.optimizer, self.model)
         self._callbacks.end()
         self._last = self.image()
         self._state.load(before)
@@ -229,10 +237,10 @@ class KerasAdapter:
     def _write(self, path: str, kind: str) -> None:
         before, spec = self.image(), self._pipeline.spec
         assert spec is not None, "feed has been traced"
-        attached = self.model.__dict__.pop("optimizer", None)
+        attached = self._library.detach(self.model)
         try:
             if self._last is None:
-                self.optimizer.finalize_variable_values(self.model.trainable_variables)
+                self._library.finalize(self.optimizer, self.model)
             else:
                 self._state.load(self._last)
             export(self.model, path, kind, spec[0])

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-import tensorflow as tf
-
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.feed import Batch, FeedPipeline, show
+from elasticdl.keras.library import Library, library_of
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
 
-def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Records) -> tuple[Any, Batch, Any]:
+def make_model(
+    user: UserModel, seed: int, library: Library, pipeline: FeedPipeline, sample: Records
+) -> tuple[Any, Batch, Any]:
     """Return the user's model, built, the batch of the sample, and the symbols that the model gives for one.
 
     Raises BadModel or BadData for what only running shows, with the user's exception as the cause.
     """
-    model = new_model(user, seed)
+    model = new_model(user, seed, library)
     batch = pipeline(sample)
     if batch.data is None:
         raise BadData(
@@ -32,51 +32,62 @@ def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Recor
     return model, batch, _call(user, model, batch, pipeline)
 
 
-def new_model(user: UserModel, seed: int) -> Any:
+def new_model(user: UserModel, seed: int, library: Library) -> Any:
     """Return what the user's model function returns; a subclassed model has no variables yet. Raises BadModel."""
-    keras.utils.clear_session(free_memory=False)
-    keras.utils.set_random_seed(seed % 2**32)
-    return _made(user, user.model, keras.Model, "a keras.Model", user.params)
+    library.begin(seed)
+    model = _made(user, user.model, user.params)
+    if not isinstance(model, library.package.Model):
+        raise _other(user, user.model, model, f"a {library.package.__name__}.Model")
+    return model
 
 
-def make_optimizer(user: UserModel) -> Any:
-    """Return the user's optimizer. Raises BadModel for anything that is none."""
-    return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer", {})
+def make_optimizer(user: UserModel, model: Any) -> Any:
+    """Return the user's optimizer. Raises BadModel for anything that is none of the model's library."""
+    optimizer, library = _made(user, user.optimizer, {}), library_of(model)
+    if not library.is_optimizer(optimizer):
+        raise _other(user, user.optimizer, optimizer, f"an optimizer of {library.name}")
+    return optimizer
 
 
 def built_optimizer(user: UserModel, model: Any) -> Any:
     """Return the user's optimizer with its variables for a model, as a group trains with it. Raises BadModel."""
-    optimizer = make_optimizer(user)
-    if model.dtype_policy.name == "mixed_float16" and not isinstance(
-        optimizer, keras.optimizers.LossScaleOptimizer
-    ):
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
+    library = library_of(model)
+    optimizer = library.scaled(model, make_optimizer(user, model))
     if not model.trainable_variables:
         raise BadModel(f"{user.path}: the model has no trainable variables")
-    optimizer.build(model.trainable_variables)
+    library.build(optimizer, model)
     return optimizer
 
 
-def _made(user: UserModel, function: Any, kind: type, expected: str, keywords: Mapping[str, Any]) -> Any:
-    name = getattr(function, "__name__", repr(function))
+def _made(user: UserModel, function: Any, keywords: Mapping[str, Any]) -> Any:
     try:
-        made = function(**keywords)
+        return function(**keywords)
     except BadModel:
         raise
     except Exception as error:
-        raise BadModel(f"{user.path}: {name} failed: {describe(error, user.path)}") from error
-    if not isinstance(made, kind):
-        raise BadModel(f"{user.path}: {name} returned a {type(made).__name__}; expected {expected}")
-    return made
+        raise BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}") from error
+
+
+def _other(user: UserModel, function: Any, made: Any, expected: str) -> BadModel:
+    """Return what is said of an object of another class than expected; Keras 2 and 3 have the same names for theirs."""
+    kind = type(made)
+    shown = f"{kind.__module__}.{kind.__name__}" if "keras" in kind.__module__ else kind.__name__
+    hint = ""
+    if shown != kind.__name__:
+        hint = "; tf_keras and tf.keras are for --framework=tf_keras, keras is for --framework=keras"
+    return BadModel(f"{user.path}: {_name(function)} returned a {shown}; expected {expected}{hint}")
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", repr(function))
 
 
 def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> Any:
     """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
     assert batch.data is not None, "the sample has examples"
     assert pipeline.spec is not None, "feed has been traced"
-    symbols = tf.nest.map_structure(_symbol, batch.data[0], pipeline.spec[0])
     try:
-        return model(symbols, training=True)
+        return library_of(model).try_call(model, batch.data[0], pipeline.spec[0])
     except BadModel:
         raise
     except Exception as error:
@@ -88,11 +99,3 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
             f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
             f"{describe(error, user.path)}\nfeed has to return {pipeline.expected}; None stands for the examples of a batch"
         ) from error
-
-
-def _symbol(sample: Any, spec: Any) -> Any:
-    """Return the symbol of a tensor of any number of examples."""
-    sparse, ragged = isinstance(sample, tf.SparseTensor), isinstance(sample, tf.RaggedTensor)
-    # other sizes than that of the first are a matter of chance for what is not dense
-    shape = spec.shape if sparse or ragged else sample.shape
-    return keras.KerasTensor((None, *shape[1:]), sample.dtype.name, sparse=sparse, ragged=ragged)

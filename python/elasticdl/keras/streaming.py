@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import PsLayer, looking_up
+from elasticdl.keras.library import library_of
 
 Floats = npt.NDArray[np.float32]
 Blocks = Iterator[Floats]
@@ -126,9 +127,7 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
         for matrix, mark in zip(matrices, marks, strict=True)
     }
     with looking_up(_Gathered(variables)):
-        model.export(
-            str(path), format="tf_saved_model", verbose=False, input_signature=_signature(model, features)
-        )
+        library_of(model).write_saved_model(model, str(path), _signature(model, features))
     if matrices:
         _replace(path / "variables" / "variables", matrices, marks)
 

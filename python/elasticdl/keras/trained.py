@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from elasticdl.checkpoint.savedrows import SavedRows
@@ -17,6 +16,7 @@ from elasticdl.keras.evaluation import Forward, KerasEvaluator, OwnWeights
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.finished import finish
 from elasticdl.keras.internals import clear_losses
+from elasticdl.keras.library import Library, library_of
 from elasticdl.keras.savedweights import SavedWeights
 from elasticdl.keras.weightsfile import load_weights
 from elasticdl.spec.jobspec import JobKind, JobSpec, Mode
@@ -30,9 +30,11 @@ from elasticdl.worker.seeds import chunk_seeds
 class KerasTrained:
     """Implements `elasticdl.worker.contract.trained.TrainedModel`."""
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> None:
+    def __init__(
+        self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights, library: Library
+    ) -> None:
         """Nothing is built yet; `prepare` does."""
-        self._user, self._spec, self._weights = user, spec, weights
+        self._user, self._spec, self._weights, self._library = user, spec, weights, library
         mode = Mode.PREDICTION if spec.kind is JobKind.PREDICT else Mode.EVALUATION
         self._pipeline = FeedPipeline(user.feed, mode, metadata, user.path)
 
@@ -40,11 +42,15 @@ class KerasTrained:
         """Build the model, take its weights, and try it. Raises BadModel or BadData."""
         weights = self._weights
         if isinstance(weights, SavedRows):
-            with server_side(self._spec.embedding_threshold), looking_up(Recorded()):
-                self._model, batch, _ = make_model(self._user, weights.catalog.seed, self._pipeline, sample)
+            with server_side(self._spec.embedding_threshold, self._library), looking_up(Recorded()):
+                self._model, batch, _ = make_model(
+                    self._user, weights.catalog.seed, self._library, self._pipeline, sample
+                )
             self._forward: Forward = self._looked_up(weights)
         else:
-            self._model, batch, _ = make_model(self._user, self._spec.seed, self._pipeline, sample)
+            self._model, batch, _ = make_model(
+                self._user, self._spec.seed, self._library, self._pipeline, sample
+            )
             if isinstance(weights, Path):
                 load_weights(self._user, self._model, weights)
             else:
@@ -111,7 +117,7 @@ class KerasTrained:
         seeded = [(state, seeds[index]) for index, state in enumerate(self._forward.seeded)]
         with (
             self._forward.weights(given) as values,
-            keras.StatelessScope(state_mapping=[*values, *seeded], collect_losses=True),
+            library_of(self._model).values([*values, *seeded]),
         ):
             outputs = self._model(features, training=False)
         clear_losses(self._model)

@@ -1,0 +1,56 @@
+"""The names of ElasticDL 0.2 that model files can still import, and where each of them is now.
+
+Values are modules; nothing here imports one, so the check of a model file knows the names without any framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_CONSTANTS = "elasticdl.compat.constants"
+_READERS = "elasticdl.compat.readers"
+_KERAS = "elasticdl.keras.earlier"
+SERVED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "elasticdl.python.common.constants": {
+            "Mode": "elasticdl.spec.jobspec",
+            "JobType": _CONSTANTS,
+            "MaxComputeConfig": _CONSTANTS,
+            "ReaderType": _CONSTANTS,
+        },
+        "elasticdl.python.common.log_utils": {"default_logger": _CONSTANTS},
+        "elasticdl.python.data.odps_io": {"is_odps_configured": _READERS},
+        "elasticdl.python.data.reader.data_reader": {"AbstractDataReader": _READERS, "Metadata": _READERS},
+        "elasticdl.python.data.reader.recordio_reader": {"RecordIODataReader": _READERS},
+        "elasticdl.python.data.reader.text_reader": {"TextDataReader": _READERS},
+        "elasticdl.python.elasticdl.callbacks": {
+            "LearningRateScheduler": f"{_KERAS}.callbacks",
+            "MaxStepsStopping": f"{_KERAS}.callbacks",
+            "SavedModelExporter": f"{_KERAS}.callbacks",
+        },
+        "elasticdl.python.elasticdl.feature_column.feature_column": {
+            "embedding_column": f"{_KERAS}.columns",
+        },
+        "elasticdl.python.elasticdl.layers.embedding": {"Embedding": f"{_KERAS}.layers"},
+        "elasticdl.python.worker.prediction_outputs_processor": {
+            "BasePredictionOutputsProcessor": "elasticdl.compat.processor",
+        },
+    }
+)
+"""Old module → its names → the module that has each of them."""
+TOPS = ("elasticdl.python", "elasticdl_preprocessing", "elasticai_api")
+"""What all old modules are below."""
+
+
+def is_package(dotted: str) -> bool:
+    """Tell whether there is a served module below this one."""
+    return any(name.startswith(f"{dotted}.") for name in SERVED)
+
+
+def is_served(dotted: str) -> bool:
+    """Tell whether a module, or a name with its module, can be imported."""
+    module, _, name = dotted.rpartition(".")
+    if dotted in SERVED or is_package(dotted):
+        return True
+    return name == "*" or name in SERVED.get(module, ())

@@ -1,0 +1,57 @@
+"""Keras 2 as a framework: the model files are those of Keras, and `tf.keras` is the package tf_keras. Importing this imports neither."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import BadSetting
+from elasticdl.keras.framework import KerasFramework
+from elasticdl.spec.framework import Definition
+from elasticdl.spec.jobspec import JobSpec
+
+if TYPE_CHECKING:
+    from elasticdl.keras.library import Library
+
+_LEGACY = "TF_USE_LEGACY_KERAS"
+"""The environment variable that makes `tf.keras` Keras 2; TensorFlow reads it when it is imported."""
+
+
+class TfKerasFramework(KerasFramework):
+    """Implements `elasticdl.worker.contract.framework.Framework`."""
+
+    name = "tf_keras"
+    imports = ("tf_keras",)
+
+    def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
+        """Raise BadModel for callbacks that a job with parameter servers can't have."""
+        self._check_callbacks(spec, defined)
+
+    def import_library(self, log: Path | None = None) -> None:
+        """Import TensorFlow and tf_keras. Raises BadSetting if tf_keras is not installed."""
+        os.environ[_LEGACY] = "1"
+        super().import_library(log)
+        self._library()
+
+    def start(self, threads: int) -> None:
+        """Import them, and fix how this process uses processors and GPUs. Raises BadSetting if tf_keras is not installed."""
+        os.environ[_LEGACY] = "1"
+        super().start(threads)
+        self._library()
+
+    def _library(self) -> Library:
+        from elasticdl.keras.library import tf_keras
+
+        try:
+            return tf_keras()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "tf_keras":
+                raise
+            raise BadSetting(
+                "--framework: tf_keras is not installed where workers run; pip install 'elasticdl[tf_keras]' does"
+            ) from None
+
+
+FRAMEWORK = TfKerasFramework()
