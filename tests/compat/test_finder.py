@@ -56,7 +56,7 @@ def test_a_model_file_has_them_and_nobody_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("import elasticdl.python.ps.parameters", r"elasticdl\.python\.ps\.parameters was a part of ElasticDL 0\.2; "),
+        ("import elasticdl.python.ps", r"elasticdl\.python\.ps was a part of ElasticDL 0\.2; "),
         ("from elasticdl.python.common.constants import Redis", r"constants\.Redis was a part .*; there are no such constants"),
         ("import elasticai_api", r"elasticai_api was a part .*moving\.md"),
     ],

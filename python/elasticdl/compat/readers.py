@@ -52,7 +52,7 @@ class AbstractDataReader(ABC):
     """The base class of readers."""
 
     def __init__(self, **kwargs: Any) -> None:
-        pass
+        self.kwargs = kwargs
 
     @abstractmethod
     def read_records(self, task: TaskRange) -> Iterator[Any]:

@@ -37,7 +37,7 @@ def new_model(user: UserModel, seed: int, library: Library) -> Any:
     library.begin(seed)
     model = _made(user, user.model, user.params)
     if not isinstance(model, library.package.Model):
-        raise _other(user, user.model, model, f"a {library.package.__name__}.Model")
+        raise _other(user, user.model, model, library, f"a {library.package.__name__}.Model")
     return model
 
 
@@ -45,7 +45,7 @@ def make_optimizer(user: UserModel, model: Any) -> Any:
     """Return the user's optimizer. Raises BadModel for anything that is none of the model's library."""
     optimizer, library = _made(user, user.optimizer, {}), library_of(model)
     if not library.is_optimizer(optimizer):
-        raise _other(user, user.optimizer, optimizer, f"an optimizer of {library.name}")
+        raise _other(user, user.optimizer, optimizer, library, f"a {library.name} optimizer")
     return optimizer
 
 
@@ -68,14 +68,13 @@ def _made(user: UserModel, function: Any, keywords: Mapping[str, Any]) -> Any:
         raise BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}") from error
 
 
-def _other(user: UserModel, function: Any, made: Any, expected: str) -> BadModel:
+def _other(user: UserModel, function: Any, made: Any, library: Library, expected: str) -> BadModel:
     """Return what is said of an object of another class than expected; Keras 2 and 3 have the same names for theirs."""
     kind = type(made)
-    shown = f"{kind.__module__}.{kind.__name__}" if "keras" in kind.__module__ else kind.__name__
-    hint = ""
-    if shown != kind.__name__:
-        hint = "; tf_keras and tf.keras are for --framework=tf_keras, keras is for --framework=keras"
-    return BadModel(f"{user.path}: {_name(function)} returned a {shown}; expected {expected}{hint}")
+    of, hint = kind.__module__.partition(".")[0], ""
+    if of in ("keras", "tf_keras") and of != library.package.__name__:
+        hint = f" of {of}; what it makes is for --framework={of}"
+    return BadModel(f"{user.path}: {_name(function)} returned a {kind.__name__}{hint}; expected {expected}")
 
 
 def _name(function: Any) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
-from elasticdl.keras.embedding import rows_of_table
+from elasticdl.keras.embedding import PsLayer, rows_of_table
 
 COMBINERS = ("sum", "mean", "sqrtn")
 
@@ -48,7 +48,9 @@ class CombinedRows:
             raise BadModel(f"the embedding {self.name} takes integers as ids; received {ids.dtype.name}")
         # a cast need not keep the bits of what int64 can't express
         ids = tf.bitcast(ids, tf.int64) if ids.dtype == tf.uint64 else tf.cast(ids, tf.int64)
-        return tf.gather(self.embeddings, ids) if self._has_matrix() else rows_of_table(self, ids)
+        return (
+            tf.gather(self.embeddings, ids) if self._has_matrix() else rows_of_table(cast(PsLayer, self), ids)
+        )
 
     def _combined(self, ids: Any, weights: Any) -> Any:
         match ids:

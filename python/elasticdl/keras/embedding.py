@@ -169,8 +169,8 @@ def server_side(threshold: int, library: Library) -> Iterator[None]:
 
     Raises BadModel, out of their `build`, for what parameter servers don't do.
     """
-    kind = library.package.layers.Embedding
-    ps_kind, build, call = library.ps_embedding(), kind.build, kind.call
+    kind, ps_kind = library.package.layers.Embedding, library.ps_embedding()
+    build, call = kind.build, kind.call
 
     def build_or_serve(layer: Any, input_shape: Any = None) -> None:
         size = layer.input_dim * layer.output_dim * _FLOAT

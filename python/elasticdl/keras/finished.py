@@ -13,7 +13,7 @@ from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.building import built_optimizer, new_model
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.export import export
-from elasticdl.keras.library import Library, library_of
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.monitored import monitored_in_evaluations
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.trained import GroupState
@@ -61,7 +61,7 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
 
 
 def export_state(
-    user: UserModel, spec: JobSpec, library: Library, state: GroupState, path: str, kind: str
+    user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str, library: Library = KERAS
 ) -> None:
     """Write the model of a state as `kind`. Raises BadModel, or OSError with what was at `path` intact."""
     model = new_model(user, spec.seed, library)

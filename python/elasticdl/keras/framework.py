@@ -109,7 +109,7 @@ class KerasFramework:
         """Write the model of a group's state. Raises BadModel or OSError."""
         from elasticdl.keras.finished import export_state
 
-        export_state(user, spec, self._library(), state, path, kind)
+        export_state(user, spec, state, path, kind, self._library())
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""

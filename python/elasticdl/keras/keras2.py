@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -210,7 +212,7 @@ class Keras2:
         _assign_all(own, before)
         return after
 
-    def ps_embedding(self) -> type:
+    def ps_embedding(self) -> Any:
         """Return the class of an embedding without a variable."""
         from elasticdl.keras.embeddings2 import PsEmbedding  # it imports this
 
@@ -222,13 +224,14 @@ class Keras2:
 
     def write_saved_model(self, model: Any, path: str, signature: Any) -> None:
         """Write a SavedModel directory."""
-        if signature is None:
-            model.export(path)
-            return
-        archive = tf_keras.export.ExportArchive()
-        archive.track(model)
-        archive.add_endpoint("serve", lambda features: model(features, training=False), signature)
-        archive.write_out(path)
+        with contextlib.redirect_stdout(io.StringIO()):  # where it says what it has written, at length
+            if signature is None:
+                model.export(path)
+                return
+            archive = tf_keras.export.ExportArchive()
+            archive.track(model)
+            archive.add_endpoint("serve", lambda features: model(features, training=False), signature)
+            archive.write_out(path)
 
 
 def _assign_all(variables: Sequence[Any], values: Sequence[Any]) -> None:

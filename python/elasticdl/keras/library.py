@@ -1,7 +1,7 @@
 """The two Keras of TensorFlow behind one face: Keras 3, and Keras 2, which is the package tf_keras.
 
-Models, optimizers, metrics and callbacks belong to one of them, by their classes. What a worker needs of a model is asked of its library, so
-that steps, evaluations and callbacks are the same code for both.
+Models, optimizers, metrics and callbacks belong to one of them, by their classes. What a worker needs of a model is asked of its library,
+so that steps, evaluations and callbacks are the same code for both.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Library(Protocol):
     ) -> list[Any]:
         """Return a metric's state after an update; its variables stay as they are. May be traced."""
 
-    def ps_embedding(self) -> type:
+    def ps_embedding(self) -> Any:
         """Return the class of an embedding without a variable, whose rows are looked up."""
 
     def fits_xla(self, layer: Any) -> bool:
@@ -212,7 +212,7 @@ class Keras3:
         found: list[Any] = metric.stateless_update_state(list(state), *arguments, **keywords)
         return found
 
-    def ps_embedding(self) -> type:
+    def ps_embedding(self) -> Any:
         """Return the class of an embedding without a variable."""
         from elasticdl.keras.embedding import PsEmbedding  # it imports this
 

@@ -16,7 +16,7 @@ from elasticdl.keras.evaluation import Forward, KerasEvaluator, OwnWeights
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.finished import finish
 from elasticdl.keras.internals import clear_losses
-from elasticdl.keras.library import Library, library_of
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.savedweights import SavedWeights
 from elasticdl.keras.weightsfile import load_weights
 from elasticdl.spec.jobspec import JobKind, JobSpec, Mode
@@ -31,7 +31,7 @@ class KerasTrained:
     """Implements `elasticdl.worker.contract.trained.TrainedModel`."""
 
     def __init__(
-        self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights, library: Library
+        self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights, library: Library = KERAS
     ) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec, self._weights, self._library = user, spec, weights, library
