@@ -27,7 +27,7 @@ class KerasFramework:
     """Implements `elasticdl.worker.contract.framework.Framework`."""
 
     name = "keras"
-    imports = ("keras", "tensorflow", "elasticdl.keras")
+    imports: tuple[str, ...] = ("keras", "tensorflow", "elasticdl.keras")
     symbols = (
         Symbol("feed", ("dataset", "mode", "metadata")),
         Symbol("loss", ("labels", "predictions"), is_function=False),

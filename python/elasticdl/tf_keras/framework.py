@@ -50,7 +50,8 @@ class TfKerasFramework(KerasFramework):
             if (error.name or "").partition(".")[0] != "tf_keras":
                 raise
             raise BadSetting(
-                "--framework: tf_keras is not installed where workers run; pip install 'elasticdl[tf_keras]' does"
+                "--framework: tf_keras is not installed where workers run; `pip install --no-deps 'tf_keras>=2.21,<2.22'` adds it to "
+                "the TensorFlow that is there, `pip install 'elasticdl[tf_keras]'` installs both"
             ) from None
 
 
