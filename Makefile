@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster setup-browser setup-torch setup-jax setup-mxnet demo demo-ps test test-api test-kubernetes test-mxnet cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser setup-databases setup-torch setup-jax setup-mxnet demo demo-ps test test-api test-kubernetes test-mxnet cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -29,17 +29,21 @@ demo: setup
 demo-ps: setup
 	$(BIN)/python -m examples.demo_ps
 
+# Tutorials and benchmarks run to their end: a few long tests, which need little but time.
+LONG := tests/docs/test_commands.py tests/benchmarks/test_parts.py
+
 # Three tests at a time, because many wait for a fault to be noticed while a core is free; but those against Kubernetes one by one: whole
-# clusters, nodes and networks of this machine belong to each. They wait most of the time, so the core's tests are built and run beside them
-# and shown at the end. OPTIONS, of pytest, may leave out what has run already.
+# clusters, nodes and networks of this machine belong to each. They wait most of the time, so the long ones and the core's tests, which are
+# built first, run beside them and are shown at the end. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
-	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); failed=$$?; \
-	(cd rust && exec $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
-	trap "kill $$core 2> /dev/null" EXIT INT TERM; \
+	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
+	nice $(BIN)/pytest $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
+	(cd rust && exec nice $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
+	trap "kill $$long $$core 2> /dev/null" EXIT INT TERM; \
 	$(BIN)/pytest tests/kubernetes || failed=$$?; \
-	wait $$core || failed=$$?; \
-	cat build/core-tests.txt; exit $$failed
+	wait $$long || failed=$$?; wait $$core || failed=$$?; \
+	cat build/long-tests.txt build/core-tests.txt; exit $$failed
 
 # What the tests against Kubernetes need, which are skipped without it (a failure with CI=true): Debian packages (root) for nodes and
 # images, and the cluster's program, built from source with Go.
@@ -50,6 +54,10 @@ setup-cluster: setup
 # What the tests of a job's page need, which are skipped without it (a failure with CI=true): Debian's chromium and its driver (root).
 setup-browser: setup
 	@.ci/browser
+
+# What the tests of databases need, which are skipped without it (a failure with CI=true): Debian's PostgreSQL (root).
+setup-databases: setup
+	@.ci/databases
 
 # What the tests of PyTorch models need, which are skipped without it (a failure with CI=true): PyTorch without CUDA's libraries.
 setup-torch: setup

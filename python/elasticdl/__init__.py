@@ -1,8 +1,9 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
 What people who write Python use: `train`, `evaluate`, `predict`, which run a job or return a `Job`, `job`, which finds one again, `Mode`
-(for `feed`), `init`, with which a program that has a training loop of its own takes part in a job, `shards`, with which one does that
-processes records once, and the errors in `elasticdl.errors`.
+(for `feed`), `analyze`, which counts what the columns of data have, `sql`, which runs statements that train and use models, `init`, with
+which a program that has a training loop of its own takes part in a job, `shards`, with which one does that processes records once, and the
+errors in `elasticdl.errors`.
 Importing the package imports nothing else, because every process of a job does it on the way to its first step.
 """
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+    from elasticdl.job.analyze import analyze
     from elasticdl.job.handle import History, Job
     from elasticdl.job.handle import find as job
     from elasticdl.job.submit import evaluate, predict, train
+    from elasticdl.query.run import sql
     from elasticdl.spec.jobspec import Mode
     from elasticdl.worker.loop.plain import init
     from elasticdl.worker.shards.face import shards
@@ -26,11 +29,13 @@ __all__ = [
     "JobStatus",
     "Mode",
     "WorkerStatus",
+    "analyze",
     "evaluate",
     "init",
     "job",
     "predict",
     "shards",
+    "sql",
     "train",
 ]
 
@@ -42,6 +47,10 @@ def __getattr__(name: str) -> Any:
             from elasticdl.job import submit
 
             return getattr(submit, name)
+        case "analyze":
+            from elasticdl.job.analyze import analyze
+
+            return analyze
         case "job":
             from importlib import import_module
 
@@ -66,6 +75,20 @@ def __getattr__(name: str) -> Any:
             from elasticdl.worker.shards.face import shards
 
             return shards
+        case "sql":
+            from elasticdl.query import needs
+
+            needs.check()
+            from elasticdl.query.run import sql
+
+            return sql
+        case "load_ipython_extension":  # `%load_ext elasticdl`
+            from elasticdl.query import needs
+
+            needs.check()
+            from elasticdl.query import magic
+
+            return magic.load_ipython_extension
         case "__version__":
             from importlib.metadata import version
 

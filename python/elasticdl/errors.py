@@ -6,7 +6,8 @@
     ├── BadInput            what the user gave can't work: exit code 2, nothing half-created
     │   ├── BadSetting      a flag, a YAML key or an argument
     │   ├── BadModel        the model file
-    │   └── BadData         records, files, what `feed` returned
+    │   ├── BadData         records, files, what `feed` returned
+    │   └── BadStatement    an SQL statement
     ├── StorageAway         a server of data has been silent for too long
     ├── Unwritable          a disk or volume does not take what has to be written
     ├── JobFailed           the job ended without its result: exit code 1
@@ -45,6 +46,10 @@ class BadModel(BadInput):
 
 class BadData(BadInput):
     """Records, their files or what `feed` made of them are wrong; the message names file and record."""
+
+
+class BadStatement(BadInput):
+    """A statement of SQL is wrong; the message names file and line, and shows the piece."""
 
 
 class StorageAway(ElasticDLError):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,21 @@ def test_the_tutorial_of_parameter_servers(clone: Path) -> None:
     assert len(re.findall(r"late with a probability of \d+%", output)) == 3
     run(". .venv/bin/activate\n" + clean, clone)
     assert not (clone / "data").exists()
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_of_sql(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    *commands, clean = blocks(ROOT / "docs/tutorials/sql.md")
+    path = f'export PATH="{Path(sys.executable).parent}:$PATH"\n'
+    output = run(path + "".join(commands), folder)
+    assert "city: category (text of 4 values)" in output
+    assert "was trained exactly once" in output
+    assert re.search(r"scores +\d+ +my_elasticdl_model", output)
+    assert float(re.search(r"^ *accuracy +(\S+)$", output, re.M)[1]) > 0.8
+    run(f"{path}export ELASTICDL_STORE=models\n{clean}", folder)
+    assert not list((folder / "models").glob("my_*"))
 
 
 @pytest.mark.timeout(600)

@@ -225,13 +225,15 @@ def plain_keras(plain: Start) -> Start:
 
 
 def orphans(state: str) -> list[psutil.Process]:
-    """Return processes that still belong to a job in `state`, once they had a moment to go."""
-    mine = []
+    """Return processes that still belong to a job in `state`, once they had a moment to go: launchers, which start others, first."""
+    launchers, mine = [], []
     for process in psutil.process_iter():
         try:
             if process.environ().get("ELASTICDL_JOB", "").startswith(state):
                 mine.append(process)
+            elif any(word.startswith(state) for word in process.cmdline()):
+                launchers.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
-    _, alive = psutil.wait_procs(mine, timeout=10)
-    return alive
+    _, alive = psutil.wait_procs(launchers + mine, timeout=10)
+    return [process for process in launchers + mine if process in alive]

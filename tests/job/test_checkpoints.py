@@ -199,7 +199,9 @@ def test_what_can_not_be_resumed_is_refused(plain: Start, tmp_path: Path) -> Non
             assert word in result.err
         assert not (tmp_path / "no.npz").exists()
 
-    refuse("in the middle of epoch 1", "seed (0 and 3)", seed=3)
+    manifest = checkpoints.read(folder)
+    epoch = manifest.low // manifest.dealing.ledger().num_tasks + 1
+    refuse(f"in the middle of epoch {epoch},", "seed (0 and 3)", seed=3)
     refuse("nothing is left to train", num_epochs=1, max_step=1)
     refuse("does not exist", path=tmp_path / "nowhere")
     refuse("there are checkpoints of another job", path=_copy(folder, tmp_path), checkpoint_dir=directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli import jobs, preparing, results, training
+from elasticdl.cli import jobs, preparing, results, sql, training
 from elasticdl.cli.flags import Commands
 
 _CONTEXT = {
@@ -39,7 +39,8 @@ def version() -> int:
 
 
 for _command in (
-    training.train, training.run, training.evaluate, training.predict, preparing.doctor, preparing.rbac, preparing.zoo, jobs.status,
-    jobs.logs, jobs.list_jobs, jobs.stop, jobs.scale, jobs.profile, jobs.chaos, results.audit, results.export, results.checkpoint,
+    training.train, training.run, training.evaluate, training.predict, sql.sql, preparing.doctor, preparing.rbac, preparing.zoo,
+    jobs.status, jobs.logs, jobs.list_jobs, jobs.stop, jobs.scale, jobs.profile, jobs.chaos, results.audit, results.export,
+    results.checkpoint,
 ):  # fmt: skip
     elasticdl.add_command(_command)

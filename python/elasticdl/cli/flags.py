@@ -30,6 +30,7 @@ class SettingsCommand(click.Command):
         name: str,
         params: Sequence[click.Parameter] = (),
         settings: Mapping[str, Setting] | None = None,
+        job_file: click.Parameter | None = JOB_FILE,
         **more: Any,
     ) -> None:
         """Make one.
@@ -39,10 +40,12 @@ class SettingsCommand(click.Command):
             name: of the command.
             params: flags that are no settings.
             settings: fewer than a job of this kind has; the others are hidden, and refused when they are read.
+            job_file: the flag for a file of settings; None if the command takes none.
             more: what click takes.
         """
         self._settings = settings_of(kind) if settings is None else settings
-        super().__init__(name, params=[*_setting_flags(kind, self._settings), JOB_FILE, *params], **more)
+        files = () if job_file is None else (job_file,)
+        super().__init__(name, params=[*_setting_flags(kind, self._settings), *files, *params], **more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags."""

@@ -372,11 +372,11 @@ def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> N
         )
 
 
-def print_end(summary: Mapping[str, Any]) -> None:
+def print_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
     """Print how a job ended that was waited for; in a terminal without the reason of a failure, with which the command ends."""
     print_traceback(summary)
     told_at_last = sys.stdout is not None and sys.stdout.isatty() and summary.get("status") == "failed"
-    print_summary({**summary, "reason": ""} if told_at_last else summary)
+    print_summary({**summary, "reason": ""} if told_at_last else summary, stream)
 
 
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from elasticdl.cluster.kubernetes.api import connect
 from elasticdl.control.protocol.status import INTERRUPT, JobStatus
@@ -29,8 +29,11 @@ _STANDING_SECONDS = 3.0
 """What lasts no longer is on its way, and people need not know of it."""
 
 
-def run(spec: JobSpec) -> Mapping[str, Any]:
-    """Submit a job and watch it to its end; return its summary, with `exit_code`. Raises BadInput if nothing was submitted."""
+def run(spec: JobSpec, stream: TextIO | None = None) -> Mapping[str, Any]:
+    """Submit a job and watch it to its end; return its summary, with `exit_code`. Raises BadInput if nothing was submitted.
+
+    `stream` takes the summary in place of standard output.
+    """
     began = time.time()
     job = submit(spec)
     display = open_display(began, spec.log_loss_steps)
@@ -42,7 +45,7 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
     finally:
         display.close()
     print_log_end(summary)
-    print_end(summary)
+    print_end(summary, stream)
     return summary
 
 

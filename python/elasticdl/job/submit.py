@@ -13,7 +13,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
@@ -89,7 +89,7 @@ def _begin(spec: JobSpec, *, wait: bool) -> dict[str, Any] | Job:
             f"detach= is for the command line; elasticdl.{spec.kind}(…, wait=False) returns a Job at once"
         )
     if wait:
-        return _summary_of(spec)
+        return run(spec)
     from elasticdl.job.backends import LocalBackend, PodBackend
     from elasticdl.job.handle import Job
 
@@ -101,16 +101,16 @@ def _begin(spec: JobSpec, *, wait: bool) -> dict[str, Any] | Job:
     return Job(LocalBackend(detach(spec)))
 
 
-def _summary_of(spec: JobSpec) -> dict[str, Any]:
-    """Run a job and return its summary. Raises what `train` raises."""
+def run(spec: JobSpec, stream: TextIO | None = None) -> dict[str, Any]:
+    """Run a job and return its summary, which is printed to `stream`, or to standard output. Raises what `train` raises."""
     if spec.on_kubernetes:
         from elasticdl.job import podrun
 
-        summary = dict(podrun.run(spec))
+        summary = dict(podrun.run(spec, stream))
         code = summary["exit_code"]
         logs = f"elasticdl logs {spec.job_name} --namespace={spec.namespace}"
     else:
-        outcome = submit(spec)
+        outcome = submit(spec, stream=stream)
         summary, code = outcome.summary, outcome.code
         logs = f"elasticdl logs {outcome.place.name}"
     return done_or_raise(summary, code, logs)
@@ -159,12 +159,13 @@ def replace_settings(
     return spec
 
 
-def submit(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
+def submit(spec: JobSpec, submitted_at: float | None = None, stream: TextIO | None = None) -> Outcome:
     """Run a job in this process's care until it has ended, showing it on standard error and its summary on standard output.
 
     Args:
         spec: the settings.
         submitted_at: when the person asked for it, if that was noticeably before now.
+        stream: takes the summary in place of standard output.
 
     Raises BadInput before anything is started.
     """
@@ -184,7 +185,7 @@ def submit(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
     finally:
         place.close()
         os.close(lock)
-    display.print_end(outcome.summary)
+    display.print_end(outcome.summary, stream)
     return outcome
 
 

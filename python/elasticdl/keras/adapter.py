@@ -27,6 +27,7 @@ from elasticdl.keras.internals import layers_of
 from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored
+from elasticdl.keras.serving import served
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
@@ -72,6 +73,7 @@ class KerasAdapter:
         """
         user = self._user
         self.model, batch, outputs = make_model(user, self._spec.seed, self._library, self._pipeline, sample)
+        self._served = served(user, self.model)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
         self.optimizer = built_optimizer(user, self.model)
@@ -243,7 +245,7 @@ class KerasAdapter:
                 self._library.finalize(self.optimizer, self.model)
             else:
                 self._state.load(self._last)
-            export(self.model, path, kind, spec[0])
+            export(self._served, path, kind, spec[0])
         finally:
             if attached is not None:
                 self.model.optimizer = attached

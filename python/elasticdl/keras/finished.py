@@ -15,6 +15,7 @@ from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.export import export
 from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.monitored import monitored_in_evaluations
+from elasticdl.keras.serving import served
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.trained import GroupState
 from elasticdl.worker.contract.usermodel import UserModel
@@ -71,4 +72,4 @@ def export_state(
             "functional model, or evaluate and predict with the checkpoint itself"
         )
     finish(user, model, state)
-    export(model, path, kind, ())
+    export(served(user, model), path, kind, ())

@@ -42,6 +42,7 @@ from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
 from elasticdl.keras.psstep import PsStep
+from elasticdl.keras.serving import served
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import GateLogs
@@ -116,6 +117,7 @@ class KerasPsAdapter:
             self._process,
             monitored_at_barriers(user, self._spec),
         )
+        self._served = served(user, self.model)
         self._check_layers()
         self._dense = self._step.first()
         self._places = self._find_places()
@@ -302,7 +304,7 @@ class KerasPsAdapter:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
             self._library.detach(self.model)  # callbacks had the optimizer there
-            export(self.model, path, kind, spec[0], self._matrices(tables, digest))
+            export(self._served, path, kind, spec[0], self._matrices(tables, digest))
         return digest.hexdigest()
 
     def _matrices(self, reader: TableReader, digest: hashlib.blake2b) -> list[Matrix]:

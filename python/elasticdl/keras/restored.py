@@ -17,6 +17,7 @@ from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.export import export
 from elasticdl.keras.library import Library
 from elasticdl.keras.matching import tables_of, variables_of
+from elasticdl.keras.serving import served
 from elasticdl.keras.streaming import Matrix
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -47,6 +48,7 @@ class RestoredModel:
                 raise BadModel(
                     f"{user.path}: the model can't be called: {describe(error, user.path)}"
                 ) from error
+        self._served = served(user, self._model)
         self._layers = tables_of(user, catalog, recorded.layers)
         for layer in self._layers:
             if layer.input_dim is None:
@@ -71,10 +73,12 @@ class RestoredModel:
         matrices = [
             Matrix(layer, tables.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
         ]
-        export(self._model, path, kind, (), matrices)
+        export(self._served, path, kind, (), matrices)
 
 
 def _spec(symbol: Any) -> Any:
+    if hasattr(symbol, "type_spec"):  # of Keras 2
+        return symbol.type_spec
     if symbol.sparse:
         return tf.SparseTensorSpec(symbol.shape, symbol.dtype)
     if symbol.ragged:

@@ -7,6 +7,7 @@ TensorFlow read anyway. On the way a `.keras` file takes twice its size beside i
 
 from __future__ import annotations
 
+import re
 import secrets
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import PsLayer, looking_up
-from elasticdl.keras.library import library_of
+from elasticdl.keras.library import KERAS, library_of
 
 Floats = npt.NDArray[np.float32]
 Blocks = Iterator[Floats]
 
 _WEIGHTS = "model.weights.h5"
 """Where a `.keras` file has its variables (the archive is described at `keras.saving.save_model`)."""
+_SIGNED = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _SLICE = 32 << 20
 """Bytes of a slice in a SavedModel; each is a file."""
 
@@ -127,9 +130,28 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
         for matrix, mark in zip(matrices, marks, strict=True)
     }
     with looking_up(_Gathered(variables)):
+        model = with_ascii_names(model)
         library_of(model).write_saved_model(model, str(path), _signature(model, features))
     if matrices:
         _replace(path / "variables" / "variables", matrices, marks)
+
+
+def with_ascii_names(model: Any) -> Any:
+    """Return a model whose inputs TensorFlow's signatures can name: of a dictionary with other keys, `c0`, `c1` … in their place."""
+    inputs = getattr(model, "inputs", None) and model.input
+    signed = not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs)
+    if signed or library_of(model) is not KERAS:
+        return model
+    names = {}
+    for place, (key, one) in enumerate(inputs.items()):
+        names[key] = next((name for name in (key, one.name) if _SIGNED.fullmatch(name)), f"c{place}")
+    symbols = {
+        key: keras.Input(
+            one.shape[1:], dtype=one.dtype, name=names[key], sparse=one.sparse, ragged=one.ragged
+        )
+        for key, one in inputs.items()
+    }
+    return keras.Model({names[key]: one for key, one in symbols.items()}, model(symbols))
 
 
 def _signature(model: Any, features: Any) -> Any:

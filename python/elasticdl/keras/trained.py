@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.checkpoint.savedrows import SavedRows
@@ -108,7 +110,7 @@ class KerasTrained:
             return {}
         data, given = self._forward.arguments(batch, ())
         outputs = self._compiled(data[0], given, self._seeds(task, chunk))
-        return {name: one.numpy() for name, one in zip(self._names, outputs, strict=True)}
+        return {name: _array(one) for name, one in zip(self._names, outputs, strict=True)}
 
     def _seeds(self, task: int, chunk: int) -> Any:
         return tf.constant(chunk_seeds(self._spec.seed, task, chunk, len(self._forward.seeded)))
@@ -136,6 +138,14 @@ def _by_name(model: Any, outputs: Any) -> dict[str, Any]:
     if len(names) != len(outputs) or len(set(names)) < len(names):
         names = [f"output_{place}" for place in range(len(outputs))]
     return dict(zip(names, outputs, strict=True))
+
+
+def _array(output: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = output.numpy()
+    if output.dtype != tf.string:
+        return array
+    texts = [one.decode(errors="replace") for one in array.reshape(-1)]
+    return np.array(texts, dtype=object).reshape(array.shape)
 
 
 def _dense(name: str, output: Any, user: UserModel) -> Any:

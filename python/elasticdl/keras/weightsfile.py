@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from elasticdl.errors import BadModel
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.library import library_of
+from elasticdl.keras.serving import served
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -35,6 +36,7 @@ _REMEDY = "give the --model_def and --model_params of the job that wrote it"
 
 def load_weights(user: UserModel, model: Any, path: Path) -> None:
     """Give a model that is built the weights of a file or directory. Raises BadModel if it is damaged, or of another model."""
+    model = served(user, model)  # which has the weights of the model
     if path.is_dir():
         _load_saved_model(user, model, path)
     else:

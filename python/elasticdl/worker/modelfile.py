@@ -22,6 +22,9 @@ from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelzoo import ModelZoo, open_zoo
 from elasticdl.worker.raised import own_frames, why
 
+SERVING_MODEL = "serving_model"
+"""Name of the function that returns what is written in place of a trained model; frameworks that have none do not look at it."""
+
 
 def load(spec: JobSpec, symbols: Sequence[Symbol], model_arguments: Sequence[str] = ()) -> UserModel:
     """Import the file of `spec.model_def` and collect its symbols; other files of the model zoo may be imported by it.
@@ -70,6 +73,9 @@ def load(spec: JobSpec, symbols: Sequence[Symbol], model_arguments: Sequence[str
         for one in symbols
     }
     model = find("model_def", symbol, True)
+    serving = getattr(module, SERVING_MODEL, None)
+    if serving is not None:
+        _check_call(path, SERVING_MODEL, serving, (None,), {})
     offered = dict.fromkeys(accepted(model, model_arguments))
     return UserModel(
         path=path,
@@ -83,6 +89,7 @@ def load(spec: JobSpec, symbols: Sequence[Symbol], model_arguments: Sequence[str
         lr_scheduler=found.get("lr_scheduler"),
         eval_metrics_fn=found.get("eval_metrics_fn"),
         prediction_outputs_processor=found.get("prediction_outputs_processor"),
+        serving_model=serving,
     )
 
 

@@ -23,6 +23,7 @@ class UserModel:
         custom_data_reader: returns a reader, if defined.
         eval_metrics_fn: returns the metrics of an evaluation, if defined.
         prediction_outputs_processor: class of what gets the predictions, if defined.
+        serving_model: returns what is written in place of a trained model, if defined.
         lr_scheduler: returns a learning-rate scheduler of an optimizer, if defined.
     """
 
@@ -37,3 +38,4 @@ class UserModel:
     eval_metrics_fn: Callable[[], Any] | None = None
     prediction_outputs_processor: Callable[[], Any] | None = None
     lr_scheduler: Callable[..., Any] | None = None
+    serving_model: Callable[[Any], Any] | None = None

@@ -9,6 +9,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from elasticdl.data.plan.loopplan import SHARD
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.errors import BadSetting
@@ -27,6 +29,9 @@ class Source(Protocol):
 
     def read(self, task: Task) -> Iterable[Any]:
         """Return the records of a task. Raises BadData."""
+
+    def columns(self, task: Task) -> Mapping[str, Any]:
+        """Return the records of a task as arrays by column. Raises BadData, BadSetting if records have no columns."""
 
     def check(self, shards: Sequence[Shard]) -> None:
         """Check that these shards, which the job knows, have the same content here. Raises BadData."""
@@ -54,6 +59,10 @@ class Numbers:
     def read(self, task: Task) -> Iterable[Any]:
         """Return numbers."""
         return range(task.start, task.end)
+
+    def columns(self, task: Task) -> Mapping[str, Any]:
+        """Refuse. Raises BadSetting."""
+        raise BadSetting("task.columns: the records are no rows of a table; name files of one as the source")
 
     def check(self, shards: Sequence[Shard]) -> None:
         """Do nothing: numbers stay the same."""
@@ -86,6 +95,20 @@ class Files:
 
         records = self._reader.read(task, list(range(task.start, task.end)))
         return _rows(records.arrays, len(records)) if isinstance(records, Columns) else records
+
+    def columns(self, task: Task) -> Mapping[str, Any]:
+        """Return columns; those of rows of strings are text, by the names that their file has for them."""
+        from elasticdl.data.readers.records import Columns
+
+        records = self._reader.read(task, list(range(task.start, task.end)))
+        if isinstance(records, Columns):
+            return records.arrays
+        names = tuple(getattr(self._reader.metadata, "column_names", ()))
+        if not names:
+            raise BadSetting(
+                "task.columns: the records have no columns with names; a CSV file has them with the parameter header=True"
+            )
+        return {name: np.array([row[place] for row in records], object) for place, name in enumerate(names)}
 
     def check(self, shards: Sequence[Shard]) -> None:
         """Compare the fingerprints of files."""

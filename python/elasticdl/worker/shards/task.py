@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class ShardTask:
             if time.monotonic() >= sign:
                 self._alive()
                 sign = time.monotonic() + _SIGN_SECONDS
+
+    def columns(self) -> Mapping[str, Any]:
+        """Read its records as NumPy arrays, one for each column of a table. Raises BadData, BadSetting if records have no columns."""
+        return self._source.columns(self._place)
 
     def __repr__(self) -> str:
         """Return what people call it."""

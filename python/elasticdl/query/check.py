@@ -1,0 +1,171 @@
+"""What a statement says, held against the columns of its SELECT: before a row is read, and before anything is made.
+
+Names first, then types. What later steps refuse (a plan that can't be made, a database's own error) gets its place in the statement here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import BadInput, BadStatement
+from elasticdl.query.script import Place
+from elasticdl.query.statements import Evaluate, Explain, Predict, Query, Train
+from elasticdl.spec.edge import nearest
+from elasticdl.tabular.columns import ColumnList, Name, names
+from elasticdl.tabular.kinds import Kind, kind_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_SHOWN = 20
+_CASTS = {Kind.TEXT: "VARCHAR", Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "BIGINT", Kind.NUMBER: "DOUBLE"}
+_NUMBERS = (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER)
+"""Kinds of which one may stand for another: a column of whole numbers may have become one of fractions."""
+
+
+def train(statement: Train, schema: pa.Schema) -> None:
+    """Check the names of a training. Raises BadStatement."""
+    _once(statement.select, schema.names)
+    label = statement.label
+    if label is not None and label.name not in schema.names:
+        raise label.place.error(_no_column(label.name, schema.names))
+    for listed in statement.columns:
+        for name in _names(listed):
+            place = _place(statement.place, name)
+            if name.name not in schema.names:
+                raise place.error(_no_column(name.name, schema.names))
+            if label is not None and name.name == label.name:
+                raise place.error(f"{name.name!r} is the label; a model can't have it as an input as well")
+
+
+def use(
+    statement: Predict | Evaluate | Explain,
+    schema: pa.Schema,
+    needed: Mapping[str, str],
+    label: str | None,
+) -> None:
+    """Check that a SELECT has what a model needs.
+
+    Args:
+        statement: that uses the model.
+        schema: of the SELECT.
+        needed: the columns that the model was trained on, and their kinds (`tabular.kinds.Kind`).
+        label: the column with the true values; None where none is needed.
+
+    Raises BadStatement.
+    """
+    _once(statement.select, schema.names)
+    place = statement.select.place
+    if label is not None and label not in schema.names:
+        given = statement.label if isinstance(statement, Evaluate) else None
+        where = given.place if given is not None else _short(place)
+        raise where.error(_no_column(label, schema.names))
+    for name, kind in needed.items():
+        if name not in schema.names:
+            raise _short(place).error(
+                f"{_no_column(name, schema.names)}; the model {statement.model.name} was trained with it"
+            )
+        found = schema.field(name).type
+        now, trained = kind_of(found), Kind(kind)
+        if _is_open(found) or (now is not None and _class(now) == _class(trained)):
+            continue
+        cast = _CASTS.get(trained)
+        then = (
+            f'write CAST("{name}" AS {cast}) AS "{name}"' if cast else "SELECT it as it was in the training"
+        )
+        raise _short(place).error(
+            f"the column {name!r} is {found} here, and was {trained} when {statement.model.name} was trained; {then}"
+        )
+
+
+def located(error: BadInput, statement: Train | Predict | Evaluate | Explain) -> BadStatement:
+    """Return an error that was found without the statement, with its place there: that of the name which it tells of."""
+    if isinstance(error, BadStatement):
+        return error
+    text = str(error)
+    for attribute, place in statement.attributes.places.items():
+        if attribute in text:
+            return place.error(text)
+    if isinstance(statement, Train):
+        for listed in statement.columns:
+            for item in listed.items:
+                if str(item) in text and not isinstance(item, Name):
+                    return _place_of_call(statement.place, item.at).error(text)
+            for name in _names(listed):
+                if repr(name.name) in text:
+                    return _place(statement.place, name).error(text)
+        for named in (statement.label, statement.target):
+            if named is not None and repr(named.name) in text:
+                return named.place.error(text)
+    return _short(statement.select.place).error(text)
+
+
+def refused(reason: str, place: int | None, query: Query) -> BadStatement:
+    """Return a database's error with its place in the statement.
+
+    Args:
+        reason: what the database says.
+        place: the character of the query that it names, if it names one.
+        query: what was sent.
+    """
+    text = f"the database says: {reason}"
+    if place is None or not 0 <= place <= len(query.text):
+        return _short(query.place).error(text)
+    start = query.place.start + place
+    end = start
+    while end < query.place.end and (
+        query.place.script.text[end].isalnum() or query.place.script.text[end] == "_"
+    ):
+        end += 1
+    return Place(query.place.script, start, max(end, start + 1)).error(text)
+
+
+def _once(query: Query, found: Sequence[str]) -> None:
+    """Check that no two columns have one name, in whatever case: most databases don't tell them apart."""
+    for name, count in Counter(one.lower() for one in found).items():
+        if count > 1:
+            twice = [one for one in found if one.lower() == name]
+            raise _short(query.place).error(
+                f"the SELECT gives {count} columns {' and '.join(map(repr, dict.fromkeys(twice)))}; name each column once, with AS"
+            )
+
+
+def _no_column(name: str, known: Sequence[str]) -> str:
+    near = nearest(name, known)
+    columns = ", ".join(known[:_MOST_SHOWN]) + (", …" if len(known) > _MOST_SHOWN else "")
+    return f"the SELECT gives no column {name!r}{near or f'; it gives {columns}'}"
+
+
+def _names(listed: ColumnList) -> list[Name]:
+    return [name for item in listed.items for name in names(item)]
+
+
+def _place(statement: Place, name: Name) -> Place:
+    """Return the place of a column's name; quotes around it are left out of its length."""
+    return Place(statement.script, name.at, name.at + len(name.name))
+
+
+def _place_of_call(statement: Place, at: int) -> Place:
+    text = statement.script.text
+    end = at
+    while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        end += 1
+    return Place(statement.script, at, end)
+
+
+def _short(place: Place) -> Place:
+    """Return the first line of a piece: no message shows more."""
+    line = place.script.text.find("\n", place.start, place.end)
+    return Place(place.script, place.start, line if line >= 0 else place.end)
+
+
+def _class(kind: Kind) -> Kind:
+    return Kind.NUMBER if kind in _NUMBERS else kind
+
+
+def _is_open(found: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_null(found))

@@ -1,0 +1,205 @@
+"""Run a script: all of it is read first, so that a mistake in its last statement is found before the first one trains.
+
+`sql` is what people call from Python, `run` what the command line calls.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+import pyarrow as pa
+
+from elasticdl.errors import BadInput, BadSetting
+from elasticdl.query import explaining, grammar, jobs, training, using
+from elasticdl.query.answer import Answer
+from elasticdl.query.registry import Store, default_store
+from elasticdl.query.session import Session
+from elasticdl.query.source import DatabaseRefused, Params, open_source
+from elasticdl.query.statements import (
+    DropModel,
+    Evaluate,
+    Explain,
+    Native,
+    Predict,
+    ShowModels,
+    ShowTrain,
+    Statement,
+    Train,
+)
+from elasticdl.spec import edge
+from elasticdl.spec.edge import Given
+
+_METRICS_SHOWN = 3
+
+
+def sql(
+    text: str,
+    *,
+    database: object = None,
+    tables: Mapping[str, object] | None = None,
+    params: Params = (),
+    store: str | os.PathLike[str] | None = None,
+    **settings: object,
+) -> Answer:
+    """Run statements of SQL, those that train and use models among them, and return the answer to the last one.
+
+    Args:
+        text: one statement, or several with `;` between.
+        database: a URL such as `sqlite:///flights.db`, or an open connection; None: the CSV, Parquet and JSON files of this directory are
+            tables.
+        tables: data frames that are tables, by name; only of DuckDB.
+        params: values for the placeholders of the one statement.
+        store: where models are kept; `$ELASTICDL_STORE`, or a folder of this user.
+        settings: of jobs, as of `elasticdl.train`.
+
+    Raises BadStatement for what can't work, before anything is made; JobFailed; Unwritable; Interrupted.
+    """
+    return run(
+        text,
+        database=database,
+        tables=tables,
+        params=params,
+        store=Path(store) if store is not None else None,
+        flags=edge.from_arguments(settings),
+        tell=_to_stderr,
+    )
+
+
+def run(
+    text: str,
+    *,
+    flags: Mapping[str, Given],
+    tell: Callable[[str], object],
+    filename: str = "sql",
+    database: object = None,
+    tables: Mapping[str, object] | None = None,
+    params: Params = (),
+    store: Path | None = None,
+    dry_run: bool = False,
+    answered: Callable[[Answer], object] = lambda answer: None,
+) -> Answer:
+    """Run statements.
+
+    Args:
+        text: the statements.
+        flags: settings of jobs.
+        tell: takes lines for the person.
+        filename: how messages call the text.
+        database: as of `sql`.
+        tables: as of `sql`.
+        params: as of `sql`.
+        store: as of `sql`.
+        dry_run: say what would be done, and do nothing.
+        answered: gets each answer as soon as it is there.
+
+    Raises as `sql`.
+    """
+    jobs.check_flags(flags)
+    source = open_source(database, tables)
+    try:
+        statements = grammar.parse(text, source.dialect, filename)
+        if not statements:
+            raise BadSetting(f"{filename}: there is no statement")
+        if params and len(statements) > 1:
+            raise BadSetting(f"{filename}: params are for one statement; the text has {len(statements)}")
+        models = Store(store if store is not None else default_store(os.environ))
+        session = Session(source, models, params, flags, dry_run, tell)
+        answers = []
+        for statement in statements:
+            answers.append(_answer(statement, session))
+            answered(answers[-1])
+    finally:
+        source.close()
+    return replace(answers[-1], all=tuple(answers))
+
+
+def _answer(statement: Statement, session: Session) -> Answer:
+    match statement:
+        case Train():
+            return training.train(statement, session)
+        case Predict():
+            return using.predict(statement, session)
+        case Evaluate():
+            return using.evaluate(statement, session)
+        case Explain():
+            return explaining.explain(statement, session)
+        case ShowTrain():
+            version = session.find(statement.model)
+            return Answer(
+                statement.place.text,
+                training.one_row({"model": str(version), "statement": version.json["statement"]}),
+                version,
+            )
+        case ShowModels():
+            return Answer(statement.place.text, _models(statement, session))
+        case DropModel():
+            return _drop(statement, session)
+        case Native():
+            return _native(statement, session)
+    assert_never(statement)
+
+
+def _models(statement: ShowModels, session: Session) -> pa.Table:
+    """Return the versions of models, the oldest of each first."""
+    try:
+        found = session.store.versions(statement.like)
+    except BadInput as error:
+        raise statement.place.error(str(error)) from None
+    rows = [
+        (
+            one.name,
+            one.version,
+            one.json["target"],
+            one.json["label"],
+            one.json["rows"]["training"],
+            ", ".join(
+                f"{name} {value:.4g}" for name, value in list(one.json["metrics"].items())[:_METRICS_SHOWN]
+            ),
+        )
+        for one in found
+    ]
+    names = ("model", "version", "target", "label", "rows", "metrics")
+    kinds = (pa.string(), pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
+    return pa.table({name: pa.array([row[at] for row in rows], kinds[at]) for at, name in enumerate(names)})
+
+
+def _drop(statement: DropModel, session: Session) -> Answer:
+    try:
+        session.store.find(str(statement.model))
+    except BadInput as error:
+        if statement.if_exists:
+            return Answer(statement.place.text)
+        raise statement.model.place.error(str(error)) from None
+    if session.dry_run:
+        session.tell(f"would remove the model {statement.model}")
+        return Answer(statement.place.text)
+    count = session.store.drop(str(statement.model))
+    session.tell(
+        f"removed {count} {'version' if count == 1 else 'versions'} of the model {statement.model.name}"
+    )
+    return Answer(statement.place.text)
+
+
+def _native(statement: Native, session: Session) -> Answer:
+    """Let the database do what is its own."""
+    if session.dry_run:
+        session.tell(
+            f"{statement.place.script.filename}:{statement.place.script.line(statement.place.start)}: is the database's own"
+        )
+        return Answer(statement.text)
+    try:
+        return Answer(statement.text, session.source.run(statement.text, session.params))
+    except DatabaseRefused as error:
+        start = statement.place.start + (error.place or 0)
+        raise statement.place.script.error(
+            min(start, statement.place.end), f"the database says: {error.reason}"
+        ) from None
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)

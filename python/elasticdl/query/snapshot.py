@@ -1,0 +1,246 @@
+"""A query's rows as files that a job reads: asked once, so that all workers, and all their lives, have the same rows.
+
+Rows stream to raw parts with the types that the database gave them. Then DuckDB gives all parts one type for each column and, for training,
+shuffles by a hash of the row's number, since tables are often sorted, and sets rows apart for validation. Row groups are small: each is a
+shard, of which tasks are cut, and to decode one for a task takes a millisecond or two.
+
+A snapshot is whole or not there; rows are counted at each stage.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+
+from elasticdl.errors import BadData, JobFailed, Unwritable
+from elasticdl.files.permissions import PRIVATE_FOLDER
+from elasticdl.query.columns import for_model, selected, unified
+from elasticdl.query.duckdb import SETTINGS
+from elasticdl.query.parts import RawParts, streamed
+from elasticdl.query.results import is_full
+from elasticdl.query.source import ROWS, Params, Source
+from elasticdl.spec.databases import text
+
+_LARGEST_GROUP, _SMALLEST_GROUP = 8192, 128
+"""Rows of a row group."""
+_GROUPS = 64
+"""Row groups that a small table has at least, or no worker of many would have anything to do."""
+_COPIED_GROUP = 2048
+"""Rows of the smallest group that DuckDB writes by itself."""
+FEWEST_TO_VALIDATE = 200
+"""With fewer rows in all none is set apart: what so few say of a model is chance."""
+_MEMORY = "2GB"
+"""For the shuffle; what does not fit goes to the disk, beside the snapshot."""
+
+
+def row_group(rows: int) -> int:
+    """Return how many rows a group has, of which no task is less: a power of two."""
+    fitting = 1 << max(rows // _GROUPS, 1).bit_length() - 1
+    return min(max(fitting, _SMALLEST_GROUP), _LARGEST_GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Files of a query's rows.
+
+    Attributes:
+        directory: all of it, for this user alone.
+        training: a directory with the rows that are trained on, or predicted.
+        validation: one with those set apart, None if none are.
+        schema: the columns with the types that the database gave them; what is in the files, `columns.for_model` says.
+        rows: that the database gave.
+        training_rows: how many of them are in `training`.
+        validation_rows: how many are in `validation`.
+    """
+
+    directory: Path
+    training: Path
+    validation: Path | None
+    schema: pa.Schema
+    rows: int
+    training_rows: int
+    validation_rows: int
+
+    def selected(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a snapshot for prediction as the database gave them, in its order; a batch at least."""
+        schema = pa.schema(
+            [(one.name, pa.string() if pa.types.is_null(one.type) else one.type) for one in self.schema]
+        )
+        yield pa.RecordBatch.from_pylist([], schema)
+        with closing(duckdb.connect(config=SETTINGS)) as database:
+            for part in sorted((self.directory / "raw").iterdir()):
+                there = pyarrow.parquet.read_schema(part).types
+                columns = map(selected, self.schema.names, there, self.schema.types)
+                asked = f"SELECT {', '.join(columns)} FROM read_parquet({text(str(part))})"
+                for batch in database.sql(asked).to_arrow_reader(ROWS):
+                    yield batch.cast(schema)
+
+
+def take(
+    source: Source,
+    select: str,
+    params: Params = (),
+    *,
+    directory: Path,
+    seed: int,
+    label: str | None = None,
+    fraction: float = 0.1,
+    training: bool = True,
+) -> Snapshot:
+    """Run a query once, and keep its rows in a new directory.
+
+    Args:
+        source: the database.
+        select: the query, as it is sent.
+        params: values for its placeholders.
+        directory: made here; nothing is left of it after an error.
+        seed: of the shuffle.
+        label: the column that no row may lack.
+        fraction: of the rows, which are set apart for validation.
+        training: shuffle, and set rows apart; otherwise they stay in their order.
+
+    Raises BadData, DatabaseRefused, Unwritable, JobFailed.
+    """
+    with _room(directory):
+        raw_directory = directory / "raw"
+        raw_directory.mkdir(PRIVATE_FOLDER)
+        raw = streamed(source.rows(select, params), raw_directory)
+        if not raw.rows:
+            raise BadData("the SELECT gives no rows")
+        if label is not None:
+            _check_label(raw, label)
+        names = raw.schemas[0].names
+        kinds = [unified(name, [part.types[at] for part in raw.schemas]) for at, name in enumerate(names)]
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        apart = int(raw.rows * fraction + 0.5) if training and raw.rows >= FEWEST_TO_VALIDATE else 0
+        with closing(_opened(directory / "spill")) as database:
+            rows = _Rows(database, raw, schema, seed)
+            validated = rows.validation(directory / "validation", apart) if apart else 0
+            trained = (
+                rows.training(directory / "training", apart) if training else rows.all(directory / "training")
+            )
+        shutil.rmtree(directory / "spill", ignore_errors=True)
+        if trained + validated != raw.rows:
+            raise JobFailed(
+                f"the database gave {raw.rows:,} rows, and the snapshot has {trained:,} + {validated:,}; is the disk in order? "
+                f"({directory.parent})"
+            )
+        if training:
+            shutil.rmtree(raw_directory)
+        apart_directory = directory / "validation" if apart else None
+        return Snapshot(
+            directory, directory / "training", apart_directory, schema, raw.rows, trained, validated
+        )
+
+
+@contextmanager
+def _room(directory: Path) -> Iterator[None]:
+    """Make the directory, and remove it after an error. Raises Unwritable for what the disk does not take."""
+    try:
+        directory.mkdir(PRIVATE_FOLDER, parents=True)
+        yield
+    except BaseException as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        what = f"the rows of the SELECT can't be written to {directory.parent}"
+        then = "try again, or name another place: --store"
+        if isinstance(error, duckdb.Error) and is_full(str(error)):
+            full = OSError(errno.ENOSPC, "no space left on its disk")
+            raise Unwritable(what, full, then) from error
+        if isinstance(error, OSError):
+            raise Unwritable(what, error, then) from error
+        raise
+
+
+def _opened(spill: Path) -> Any:
+    database = duckdb.connect(config={**SETTINGS, "memory_limit": _MEMORY})
+    database.execute(f"SET temp_directory = {text(str(spill))}")
+    return database
+
+
+def _check_label(raw: RawParts, label: str) -> None:
+    nulls = raw.nulls.get(label)
+    if nulls is None:
+        raise BadData(f"the SELECT gives no column {label!r}; it gives {', '.join(raw.nulls)}"[:1000])
+    if nulls == raw.rows:
+        raise BadData(f"no row has a value of the label {label}: the column is null in all {raw.rows:,} rows")
+    if nulls:
+        raise BadData(
+            f"{nulls:,} of {raw.rows:,} rows have no {label}; add WHERE {label} IS NOT NULL, or predict those"
+        )
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{one.name} ({one.type})" for one in schema)
+
+
+class _Rows:
+    """The rows of all parts as one view of DuckDB, each with its number from 0."""
+
+    def __init__(self, database: Any, raw: RawParts, schema: pa.Schema, seed: int) -> None:
+        """Raises BadData if a model takes none of the columns."""
+        self._database = database
+        self._count = raw.rows
+        names = schema.names
+        number = "elasticdl_row"
+        while number in map(str.lower, names):
+            number += "_"
+        self._number = number
+        self._hash = f"hash({number}, {seed})"
+        self._columns = [
+            column
+            for name, kind in zip(names, schema.types, strict=True)
+            if (column := for_model(name, kind, raw.nulls[name] > 0, name in raw.inner_nulls)) is not None
+        ]
+        if not self._columns:
+            raise BadData(f"a model takes none of the columns of the SELECT: {_shown(schema)}"[:1000])
+        parts, before = [], 0
+        for file, there, count in zip(raw.files, raw.schemas, raw.counts, strict=True):
+            columns = ", ".join(map(selected, names, there.types, schema.types))
+            parts.append(
+                f"SELECT file_row_number + {before} AS {number}, {columns} FROM read_parquet({text(str(file))}, file_row_number = true)"
+            )
+            before += count
+        self._from = " UNION ALL ".join(parts)
+
+    def training(self, directory: Path, apart: int) -> int:
+        """Write the rows that are not set apart, shuffled, and return their number."""
+        which = f"WHERE {self._hash} >= {self._first(apart)}" if apart else ""
+        return self._copied(directory, f"{which} ORDER BY {self._hash}")
+
+    def validation(self, directory: Path, apart: int) -> int:
+        """Write those set apart, shuffled, too."""
+        return self._copied(directory, f"WHERE {self._hash} < {self._first(apart)} ORDER BY {self._hash}")
+
+    def all(self, directory: Path) -> int:
+        """Write all rows in their order."""
+        return self._copied(directory, "")
+
+    def _first(self, apart: int) -> int:
+        """Return the hash that so many rows are below; two of 64 bits are the same once in millions of tables."""
+        ((first,),) = self._database.execute(
+            f"SELECT {self._hash} AS first FROM range({self._count}) AS numbers({self._number}) ORDER BY first LIMIT 1 OFFSET {apart}"
+        ).fetchall()
+        return int(first)
+
+    def _copied(self, directory: Path, tail: str) -> int:
+        directory.mkdir(PRIVATE_FOLDER)
+        file = directory / "rows.parquet"
+        group = row_group(self._count)
+        asked = f"SELECT {', '.join(self._columns)} FROM ({self._from}) {tail}"
+        if group < _COPIED_GROUP:
+            rows = self._database.sql(asked).to_arrow_table()
+            pyarrow.parquet.write_table(rows, file, row_group_size=group)
+            return int(rows.num_rows)
+        ((count,),) = self._database.execute(
+            f"COPY ({asked}) TO {text(str(file))} (FORMAT parquet, ROW_GROUP_SIZE {group})"
+        ).fetchall()
+        return int(count)

@@ -1,0 +1,280 @@
+"""`TO TRAIN`: rows to files, files to statistics and a plan, the plan to a model file, and an ordinary job on all that.
+
+A model of a zoo has its own `feed`, so of it only the rows are taken. Rows are counted at every stage: those of the cursor, of the files,
+and those that the workers' own records say were trained. A difference fails, and no model is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.audit import audit
+from elasticdl.errors import BadInput, JobFailed
+from elasticdl.query import attributes, check, jobs, snapshot
+from elasticdl.query.answer import Answer
+from elasticdl.query.attributes import Wanted
+from elasticdl.query.session import Session, placed
+from elasticdl.query.snapshot import Snapshot
+from elasticdl.query.statements import Train
+from elasticdl.spec.edge import Given
+from elasticdl.spec.framework import framework_of
+from elasticdl.spec.jobspec import JobKind
+from elasticdl.tabular import plan as plans
+from elasticdl.tabular import statistics, template
+from elasticdl.tabular.kinds import kind_of
+from elasticdl.tabular.network import KINDS, target_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from elasticdl.query.registry import Entry, Work
+    from elasticdl.tabular.features import Plan
+
+FORMAT = 1
+"""Of `model.json`."""
+AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What is trained on.
+
+    Attributes:
+        training: the snapshot of the SELECT.
+        validation: a directory with rows to validate on, if there are any.
+        validation_rows: how many.
+    """
+
+    training: Snapshot
+    validation: Path | None
+    validation_rows: int
+
+
+def train(statement: Train, session: Session) -> Answer:
+    """Train a model. Raises BadStatement before anything is made, JobFailed, Unwritable or Interrupted later."""
+    wanted = attributes.wanted(statement)
+    own = _is_own(statement, wanted)
+    if own and statement.label is None:
+        raise statement.place.script.error(
+            statement.model.place.start,
+            "LABEL is missing before INTO: write LABEL and the column that is to be predicted",
+        )
+    with placed(statement):
+        check.train(statement, session.source.schema(statement.select.text, session.params))
+    with session.store.work() as work:
+        with placed(statement):
+            rows = _rows(statement, wanted, session, work.directory)
+        plan = _plan(statement, wanted, rows) if own else None
+        notes = tuple(map(str, plan.reasons)) if plan is not None else ()
+        for note in notes:
+            session.tell(f"  {note}")
+        if session.dry_run:
+            return Answer(statement.place.text, _foreseen(statement, rows, plan), notes=notes)
+        with session.store.begin(statement.model.name) as entry:
+            return _trained(statement, wanted, session, rows, plan, entry, work, notes)
+
+
+def _trained(
+    statement: Train,
+    wanted: Wanted,
+    session: Session,
+    rows: _Rows,
+    plan: Plan | None,
+    entry: Entry,
+    work: Work,
+    notes: tuple[str, ...],
+) -> Answer:
+    made: dict[str, object] = {
+        "training_data": str(rows.training.training),
+        "audit": str(entry.directory / AUDIT),
+    }
+    if rows.validation is not None:
+        made["validation_data"] = str(rows.validation)
+    derived: Mapping[str, object] = {}
+    if plan is not None:
+        template.write(entry.directory, plan)
+        made |= {"model_zoo": str(entry.directory), "model_def": template.MODEL_DEF}
+        derived = plan.settings
+    else:
+        assert statement.target is not None, "our own model has no other name"
+        made |= {"model_def": statement.target.name, "model_params": dict(wanted.model)}
+    with placed(statement):
+        spec = jobs.spec_of(
+            JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, session.flags
+        )
+        file = f"model{framework_of(spec).formats[0].suffix}"
+        spec = replace(spec, output=str(entry.directory / file))
+    try:
+        summary = jobs.run(spec)
+        epochs = _audited(entry.directory / AUDIT, rows)
+    except JobFailed as error:
+        work.keep(str(error))
+        session.tell(f"the rows are kept in {work.directory} for a week")
+        raise
+    version = entry.commit(
+        {
+            "format": FORMAT,
+            "model": statement.model.name,
+            "version": entry.version,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "statement": statement.place.text,
+            "dialect": session.source.dialect,
+            "database": session.source.name,
+            "file": file,
+            "target": statement.target.name if statement.target is not None else "dnn",
+            "label": statement.label.name if statement.label is not None else None,
+            "columns": _columns(rows.training.schema, statement, plan),
+            "inputs": {one.column: one.name for one in plan.inputs} if plan is not None else {},
+            "model_zoo": None if plan is not None else str(Path(spec.model_zoo).resolve()),
+            "model_def": spec.model_def,
+            "model_params": dict(spec.model_params),
+            "minibatch_size": spec.minibatch_size,
+            "rows": {
+                "select": rows.training.rows,
+                "training": rows.training.training_rows,
+                "validation": rows.validation_rows,
+                "audit": epochs,
+            },
+            "metrics": _metrics(summary),
+        }
+    )
+    facts = {
+        "model": version.name,
+        "version": version.version,
+        "rows": rows.training.training_rows,
+        "validation_rows": rows.validation_rows,
+        "epochs": len(epochs),
+        **_metrics(summary),
+    }
+    return Answer(statement.place.text, one_row(facts), version, summary, notes)
+
+
+def _is_own(statement: Train, wanted: Wanted) -> bool:
+    """Tell whether the model is one of ours; else it is of a model zoo. Raises BadStatement for a target that is neither."""
+    target = statement.target
+    if target is None or target_of(target.name) is not None:
+        return True
+    if "." not in target.name:
+        from elasticdl.spec.edge import nearest
+
+        raise target.place.error(
+            f"there is no model {target.name!r}{nearest(target.name.lower(), KINDS)}; there are {', '.join(KINDS)}, with _classifier or "
+            "_regressor, and functions of a model zoo as file.function"
+        )
+    if statement.columns:
+        raise target.place.error(
+            f"{target.name} is of a model zoo, which has a feed of its own for the rows; leave COLUMN out"
+        )
+    return False
+
+
+def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -> _Rows:
+    seed = _seed(session.flags, wanted)
+    label = statement.label.name if statement.label is not None else None
+    apart = wanted.validation_select
+    taken = snapshot.take(
+        session.source,
+        statement.select.text,
+        session.params,
+        directory=directory / "rows",
+        seed=seed,
+        label=label,
+        fraction=0.0 if apart is not None else wanted.fraction,
+    )
+    if apart is None:
+        return _Rows(taken, taken.validation, taken.validation_rows)
+    place = statement.attributes.places["validation.select"]
+    try:
+        found = session.source.schema(apart)
+        if missing := [name for name in taken.schema.names if name not in found.names]:
+            raise place.error(
+                f"validation.select gives no column {missing[0]!r}, which the rows that are trained on have"
+            )
+        validation = snapshot.take(
+            session.source, apart, directory=directory / "validation", seed=seed, label=label, fraction=0.0
+        )
+    except BadInput as error:
+        raise (
+            error
+            if str(error).startswith(place.script.filename)
+            else place.error(f"validation.select: {error}")
+        ) from None
+    return _Rows(taken, validation.training, validation.rows)
+
+
+def _seed(flags: Mapping[str, Given], wanted: Wanted) -> int:
+    given = flags["seed"].value if "seed" in flags else wanted.settings.get("seed", 0)
+    return int(str(given))
+
+
+def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
+    assert statement.label is not None, "refused before"
+    counted = statistics.of(sorted(rows.training.training.glob("*.parquet")))
+    with placed(statement):
+        return plans.derive(
+            rows.training.schema,
+            counted,
+            statement.label.name,
+            columns=statement.columns,
+            target=statement.target.name if statement.target is not None else None,
+            attributes=wanted.plan,
+            rows=rows.training.training_rows,
+        )
+
+
+def _audited(directory: Path, rows: _Rows) -> list[int]:
+    """Return the records of each epoch, by the workers' own records. Raises JobFailed if they are not the rows of the SELECT."""
+    report = audit(directory)
+    expected = rows.training.training_rows
+    counted = [epoch.counted for epoch in report.epochs]
+    if any(epoch.expected != expected for epoch in report.epochs) or any(
+        one != expected for one in counted[:-1]
+    ):
+        raise JobFailed(
+            f"the SELECT gave {expected:,} rows to train on, and the workers' records have {', '.join(f'{one:,}' for one in counted)} in "
+            f"the epochs; the audit is {directory}"
+        )
+    return counted
+
+
+def _columns(schema: pa.Schema, statement: Train, plan: Plan | None) -> dict[str, str]:
+    """Return the columns that a SELECT must have to use the model, and their kinds."""
+    label = statement.label.name if statement.label is not None else None
+    used = {one.column for one in plan.inputs} if plan is not None else {*schema.names} - {label}
+    return {
+        one.name: kind.value for one in schema if one.name in used and (kind := kind_of(one.type)) is not None
+    }
+
+
+def _metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    found = summary.get("metrics") or {}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _foreseen(statement: Train, rows: _Rows, plan: Plan | None) -> pa.Table:
+    """Return what a training would be done with."""
+    facts: dict[str, Any] = {
+        "model": statement.model.name,
+        "rows": rows.training.training_rows,
+        "validation_rows": rows.validation_rows,
+    }
+    if plan is not None:
+        facts |= {"network": plan.network.kind, "settings": json.dumps(dict(plan.settings))}
+    return one_row(facts)
+
+
+def one_row(facts: Mapping[str, Any]) -> pa.Table:
+    """Return facts as a table of one row."""
+    import pyarrow as pa
+
+    return pa.table({name: [value] for name, value in facts.items()})

@@ -1,0 +1,257 @@
+"""`TO PREDICT` and `TO EVALUATE`: rows to files, an ordinary job with the trained model, and its result back.
+
+Predictions are joined to their rows by place: a job writes one row for each record, in the order of the files. The table is written in one
+transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elasticdl.errors import BadInput, JobFailed
+from elasticdl.query import attributes, check, jobs, results, snapshot
+from elasticdl.query.answer import Answer
+from elasticdl.query.session import Session, placed
+from elasticdl.query.snapshot import Snapshot
+from elasticdl.query.source import Into
+from elasticdl.query.statements import Evaluate, Explain, Named, Predict
+from elasticdl.query.training import one_row
+from elasticdl.spec.jobspec import JobKind
+
+if TYPE_CHECKING:
+    from elasticdl.query.registry import Version
+
+_PREDICTION = "prediction"
+"""The column of a model with one output that has no name."""
+_OF_RECORDS = ("shard", "record")
+"""Columns of predictions that say which record a row is of."""
+
+
+def predict(statement: Predict, session: Session) -> Answer:
+    """Predict for the rows of a SELECT. Raises BadStatement before anything is made, JobFailed, Unwritable or Interrupted later."""
+    wanted = attributes.wanted(statement)
+    version = session.find(statement.model)
+    mode = Into(wanted.into)
+    with placed(statement):
+        schema = session.source.schema(statement.select.text, session.params)
+    check.use(statement, schema, version.json["columns"], None)
+    check_table(statement.table, mode, session)
+    if session.dry_run:
+        return Answer(statement.place.text, foreseen(statement.table, version), version)
+    with session.store.work() as work:
+        found = taken(statement, session, work.directory)
+        output = work.directory / "predictions"
+        made = _use(version) | {
+            "prediction_data": str(found.training),
+            "output": str(output),
+            "output_format": "parquet",
+        }
+        with placed(statement):
+            spec = jobs.spec_of(
+                JobKind.PREDICT, version.name, made, _sized(version), wanted.settings, session.flags
+            )
+        summary = jobs.run(spec)
+        joined = _joined(found, output, statement, version, wanted.extra_outputs)
+        first = next(joined)
+        batches = chain([first], joined)
+        if statement.table is None:
+            rows = pa.Table.from_batches(batches, first.schema)
+            return Answer(statement.place.text, rows, version, summary)
+        count = write(statement.table, batches, mode, version, session)
+        facts = {
+            "table": statement.table.name,
+            "rows": count,
+            "model": version.name,
+            "version": version.version,
+        }
+        return Answer(statement.place.text, one_row(facts), version, summary)
+
+
+def evaluate(statement: Evaluate, session: Session) -> Answer:
+    """Evaluate a model on the rows of a SELECT. Raises as `predict`."""
+    wanted = attributes.wanted(statement)
+    version = session.find(statement.model)
+    mode = Into(wanted.into)
+    label = version.json["label"]
+    if statement.label is not None and label is not None and statement.label.name != label:
+        raise statement.label.place.error(
+            f"{version.name} was trained with the label {label!r}; select that column under this name, with AS"
+        )
+    with placed(statement):
+        schema = session.source.schema(statement.select.text, session.params)
+    check.use(statement, schema, version.json["columns"], label)
+    check_table(statement.table, mode, session)
+    if session.dry_run:
+        return Answer(statement.place.text, foreseen(statement.table, version), version)
+    with session.store.work() as work:
+        found = taken(statement, session, work.directory, label)
+        made = _use(version) | {"validation_data": str(found.training)}
+        with placed(statement):
+            spec = jobs.spec_of(
+                JobKind.EVALUATE, version.name, made, _sized(version), wanted.settings, session.flags
+            )
+        summary = jobs.run(spec)
+    values = {
+        name.removeprefix("val_"): float(value)
+        for name, value in (summary.get("metrics") or {}).items()
+        if isinstance(value, int | float)
+    }
+    if wanted.metrics:
+        values = _chosen(values, wanted.metrics, statement)
+    rows = pa.table({"metric": list(values), "value": pa.array(list(values.values()), pa.float64())})
+    if statement.table is not None:
+        write(statement.table, iter(rows.to_batches()), mode, version, session)
+    return Answer(statement.place.text, rows, version, summary)
+
+
+def check_table(table: Named | None, mode: Into, session: Session) -> None:
+    """Check before any work that a result can go to a table. Raises BadStatement at its name."""
+    if table is None:
+        return
+    try:
+        session.source.check(table.name, mode)
+    except BadInput as error:
+        raise table.place.error(str(error)) from None
+
+
+def write(
+    table: Named, rows: Iterator[pa.RecordBatch], mode: Into, version: Version, session: Session
+) -> int:
+    """Write a result into a table in one transaction, and return its rows. Raises BadStatement at the table's name, Unwritable."""
+    try:
+        return results.write(session.source, table.name, rows, mode, f"{version} {secrets.token_hex(8)}")
+    except BadInput as error:
+        raise table.place.error(str(error)) from None
+
+
+def taken(
+    statement: Predict | Evaluate | Explain, session: Session, directory: Path, label: str | None = None
+) -> Snapshot:
+    """Return the rows of a statement's SELECT as files below a directory, in their order. Raises BadStatement, Unwritable."""
+    with placed(statement):
+        return snapshot.take(
+            session.source,
+            statement.select.text,
+            session.params,
+            directory=directory / "rows",
+            seed=0,
+            label=label,
+            training=False,
+        )
+
+
+def _use(version: Version) -> dict[str, object]:
+    """Return the settings that say which model."""
+    zoo = version.json["model_zoo"]
+    made: dict[str, object] = {
+        "model_zoo": str(version.directory) if zoo is None else zoo,
+        "model_def": version.json["model_def"],
+        "trained_model": str(version.directory / version.json["file"]),
+    }
+    if version.json["model_params"]:
+        made["model_params"] = version.json["model_params"]
+    return made
+
+
+def _sized(version: Version) -> Mapping[str, object]:
+    return {"minibatch_size": version.json["minibatch_size"]}
+
+
+def foreseen(table: Named | None, version: Version) -> pa.Table:
+    """Return what a statement would use and write."""
+    return one_row(
+        {"table": table.name if table is not None else "", "model": version.name, "version": version.version}
+    )
+
+
+def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Evaluate) -> dict[str, float]:
+    """Return the metrics that are asked for. Raises BadStatement for one that the model does not have."""
+    for name in names:
+        if name not in values:
+            raise statement.attributes.places["validation.metrics"].error(
+                f"the model has no metric {name!r}; it has {', '.join(values)}, as validation.metrics said when it was trained"
+            )
+    return {name: values[name] for name in names}
+
+
+def _joined(
+    rows: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more."""
+    predicted = _Predicted(sorted(output.glob("*.parquet")))
+    named = _outputs(predicted.names, statement, version, extra)
+    count = 0
+    for batch in rows.selected():
+        columns = {
+            name: column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if name not in named
+        }
+        found = predicted.take(batch.num_rows)
+        columns |= {name: found.column(output).combine_chunks() for name, output in named.items()}
+        count += batch.num_rows
+        yield pa.RecordBatch.from_arrays([_flat(column) for column in columns.values()], names=list(columns))
+    if left := predicted.left():
+        raise JobFailed(
+            f"there are {count:,} rows, and {left:,} predictions more than that; nothing was written"
+        )
+
+
+def _outputs(
+    names: list[str], statement: Predict, version: Version, extra: tuple[str, ...]
+) -> dict[str, str]:
+    """Return which output of the model becomes which column. Raises BadStatement for outputs that it does not have."""
+    label = version.json["label"]
+    main = next((one for one in (label, _PREDICTION) if one in names), names[0])
+    found = {statement.column.name: main}
+    for name in extra:
+        if name not in names:
+            raise statement.attributes.places["predict.extra_outputs"].error(
+                f"the model has no output {name!r}; it has {', '.join(names)}"
+            )
+        found[name] = name
+    return found
+
+
+class _Predicted:
+    """The predictions of a job's files, taken in order."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._schema = pq.read_schema(files[0])
+        self.names = [name for name in self._schema.names if name not in _OF_RECORDS]
+        self._batches = chain.from_iterable(
+            pq.ParquetFile(file).iter_batches(columns=self.names) for file in files
+        )
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, count: int) -> pa.Table:
+        """Return the next rows. Raises JobFailed if there are fewer."""
+        parts = []
+        missing = count
+        while missing:
+            batch = (
+                self._rest if self._rest is not None and self._rest.num_rows else next(self._batches, None)
+            )
+            if batch is None:
+                raise JobFailed(f"{missing:,} rows have no prediction; nothing was written")
+            parts.append(batch.slice(0, missing))
+            self._rest = batch.slice(parts[-1].num_rows)
+            missing -= parts[-1].num_rows
+        empty = pa.schema([self._schema.field(name) for name in self.names])
+        return pa.Table.from_batches(parts, parts[0].schema if parts else empty)
+
+    def left(self) -> int:
+        """Return how many have not been taken."""
+        rest = self._rest.num_rows if self._rest is not None else 0
+        return int(rest + sum(batch.num_rows for batch in self._batches))
+
+
+def _flat(column: Any) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,192 @@
+"""The queries of statistics: DuckDB counts, in one pass over all columns and one over each that may be a category."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from elasticdl.tabular import statistics
+from elasticdl.tabular.kinds import Kind, kind_of
+from elasticdl.tabular.spread import SKETCH, Moments, Values
+
+_NUMBERS = (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER, Kind.DATE, Kind.TIMESTAMP)
+_IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{f900}-\x{faff}]"
+_UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+_PUNCTUATION = r"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~\']"""
+"""What `keras.layers.TextVectorization` leaves out; it lowers ASCII letters only."""
+_MANY_WORDS, _MANY_CHARACTERS = 2.0, 6.0
+"""Words of a text, on average, or characters of one of ideographs, from which on its words are counted."""
+
+
+def count(
+    connection: Any, schema: pa.Schema, table: str, sample: str, vocabulary: int
+) -> statistics.Statistics:
+    """Return the statistics of what `table` selects from; quantiles are of `sample`. Columns of no known kind are left out."""
+    kinds = {field.name: kind_of(field.type) for field in schema}
+    named = {name: kind for name, kind in kinds.items() if kind is not None}
+    parts = [
+        part for place, (name, kind) in enumerate(named.items()) for part in _aggregates(f"c{place}", kind)
+    ]
+    columns = ", ".join(
+        [f"{_value(_quoted(name), kind)} AS c{place}" for place, (name, kind) in enumerate(named.items())]
+        or ["0 AS none"]
+    )
+    query = f"SELECT {', '.join(['count(*)', *parts])} FROM (SELECT {columns} FROM {table})"
+    (row,) = connection.execute(query).fetchall()
+    quantiles = _quantiles(connection, columns, sample, named)
+    rows, found, start = row[0], {}, 1
+    for place, (name, kind) in enumerate(named.items()):
+        aggregates = row[start : start + len(_aggregates("", kind))]
+        start += len(aggregates)
+        source = f"(SELECT {_value(_quoted(name), kind)} AS v FROM {table})"
+        if kind in _NUMBERS:
+            found[name] = _numbers(connection, source, rows, aggregates, quantiles[place])
+        elif kind is Kind.TEXT:
+            found[name] = _texts(connection, source, rows, aggregates, vocabulary)
+        else:
+            found[name] = _lists(connection, name, schema, table, sample, rows, aggregates, vocabulary)
+    return statistics.Statistics(rows, found)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _value(column: str, kind: Kind) -> str:
+    """Return what a value is counted as: a finite number, a text that is not empty, a list; else null."""
+    match kind:
+        case Kind.BOOLEAN:
+            return f"{column}::INTEGER::DOUBLE"
+        case Kind.INTEGER | Kind.NUMBER:
+            return f"CASE WHEN isfinite({column}::DOUBLE) THEN {column}::DOUBLE END"
+        case Kind.DATE | Kind.TIMESTAMP:
+            return f"epoch({column})::DOUBLE"
+        case Kind.TEXT:
+            return f"nullif({column}, '')"
+    return column
+
+
+def _aggregates(column: str, kind: Kind) -> Sequence[str]:
+    if kind in _NUMBERS:
+        log = f"ln(1 + greatest({column}, 0))"
+        ours = (
+            "count({0})",
+            "avg({0})",
+            "var_pop({0})",
+            "min({0})",
+            "max({0})",
+            "approx_count_distinct({0})",
+        )
+        return [*(one.format(column) for one in ours), f"avg({log})", f"var_pop({log})"]
+    if kind is Kind.TEXT:
+        words = f"(length(trim({column})) - length(replace(trim({column}), ' ', '')) + 1)"
+        ideographs = f"regexp_matches({column}, '{_IDEOGRAPHS}')"
+        return [
+            f"count({column})",
+            f"coalesce(sum(length({column})), 0)",
+            f"coalesce(sum({words}), 0)",
+            f"count(*) FILTER (WHERE {ideographs})",
+            f"coalesce(max(CASE WHEN {ideographs} THEN length({column}) ELSE {words} END), 0)",
+        ]
+    return [f"count({column})", f"min(len({column}))", f"max(len({column}))"]
+
+
+def _quantiles(
+    connection: Any, columns: str, sample: str, named: dict[str, Kind]
+) -> dict[int, tuple[float, ...]]:
+    places = [place for place, kind in enumerate(named.values()) if kind in _NUMBERS]
+    if not places:
+        return {}
+    chosen = ", ".join(f"c{place}" for place in places)
+    arrays = connection.execute(f"SELECT {chosen} FROM (SELECT {columns} FROM {sample})").fetchnumpy()
+    return {place: statistics.quantiles_of(_finite(arrays[f"c{place}"])) for place in places}
+
+
+def _finite(array: Any) -> Any:
+    array = np.ma.filled(np.ma.asarray(array).astype(np.float64), np.nan)
+    return array[np.isfinite(array)]
+
+
+def _numbers(
+    connection: Any, source: str, rows: int, row: Sequence[Any], quantiles: tuple[float, ...]
+) -> statistics.Column:
+    many, mean, variance, low, high, about, log_mean, log_variance = row
+    if not many:
+        empty = Moments(0, 0.0, 0.0)
+        return statistics.Column(rows, rows, statistics.Numbers(empty, empty, 0.0, 0.0, ()), Values((), 0))
+    values = None
+    if about <= 2 * statistics._FEW:
+        counted = connection.execute(
+            f"SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {statistics._FEW + 1}"
+        ).fetchall()
+        if len(counted) <= statistics._FEW:
+            values = Values(tuple((float(value), int(times)) for value, times in counted), len(counted))
+    return statistics.Column(
+        rows,
+        rows - many,
+        statistics.Numbers(
+            Moments(many, mean, variance * many),
+            Moments(many, log_mean, log_variance * many),
+            low,
+            high,
+            quantiles,
+        ),
+        values,
+    )
+
+
+def _texts(connection: Any, source: str, rows: int, row: Sequence[Any], vocabulary: int) -> statistics.Column:
+    many, characters, words, ideographs, longest = map(int, row)
+    values = _counted(connection, source, vocabulary)
+    known = None
+    if many and 2 * ideographs > many and characters >= _MANY_CHARACTERS * many:
+        known = _counted(connection, _words(source, characters=True), statistics.WORDS)
+    elif many and words >= _MANY_WORDS * many:
+        known = _counted(connection, _words(source, characters=False), statistics.WORDS)
+    texts = statistics.Texts(characters, words, ideographs, longest)
+    return statistics.Column(rows, rows - many, None, values, texts, known)
+
+
+def _words(source: str, characters: bool) -> str:
+    plain = "regexp_replace(translate(v, '{}', '{}'), '{}', '', 'g')".format(
+        _UPPER, _LOWER, _PUNCTUATION.replace("'", "''")
+    )
+    words = f"string_split({plain}, '')" if characters else rf"regexp_split_to_array({plain}, '\s+')"
+    return f"(SELECT unnest({words}) AS v FROM {source} WHERE v IS NOT NULL)"
+
+
+def _counted(connection: Any, source: str, most: int) -> Values:
+    groups = f"(SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL AND v <> '' GROUP BY v)"
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE counted AS FROM {groups}")
+    ((distinct, sketch),) = connection.execute(
+        f"SELECT count(*), min(hash(v), {SKETCH}) FROM counted"
+    ).fetchall()
+    counts = connection.execute(f"SELECT v, n FROM counted ORDER BY n DESC, v LIMIT {most}").fetchall()
+    return Values(
+        tuple((str(value), int(times)) for value, times in counts), int(distinct), tuple(sorted(sketch or ()))
+    )
+
+
+def _lists(
+    connection: Any,
+    name: str,
+    schema: pa.Schema,
+    table: str,
+    sample: str,
+    rows: int,
+    row: Sequence[Any],
+    vocabulary: int,
+) -> statistics.Column:
+    many, least, most = row
+    inner = pa.schema([pa.field(name, schema.field(name).type.value_type)])
+    elements = count(
+        connection,
+        inner,
+        f"(SELECT unnest({_quoted(name)}) AS {_quoted(name)} FROM {table})",
+        f"(SELECT unnest({_quoted(name)}) AS {_quoted(name)} FROM {sample})",
+        vocabulary,
+    ).columns[name]
+    return statistics.Column(rows, rows - many, lengths=(least or 0, most or 0), elements=elements)

@@ -1,0 +1,259 @@
+"""Features of a plan as layers of Keras: raw columns in, numbers and ids out.
+
+The same layers are applied to whole chunks in `feed` and are a part of the exported model, so what is served computes what was trained.
+They are Keras' own, so that the model loads without this package. Numbers come as float64, in which seconds since 1970 are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from elasticdl.tabular.features import IdFeature, IdSource, Input, NumberFeature, Plan, Transform
+
+NUMBERS, IDS = "numbers", "ids"
+"""Names of features: of all numbers [n, d], and of all single ids [n, k]."""
+_NONE = -(1 << 62)
+"""The integer that stands for a missing one."""
+_YEAR = 31_556_952.0
+_DAY = 86_400.0
+
+
+def list_name(place: int) -> str:
+    """Return the name of the features that are the ids of a list: the plan's id feature of that place."""
+    return f"list_{place}"
+
+
+def raw_inputs(plan: Plan) -> dict[str, Any]:
+    """Return the symbols of a plan's inputs, by column."""
+    return {
+        one.column: keras.Input(
+            (one.length,) if one.length else (), dtype="string" if one.is_text else "float64", name=one.name
+        )
+        for one in plan.inputs
+    }
+
+
+def preprocessing(plan: Plan) -> Any:
+    """Return the model that makes features of a plan's columns."""
+    raw = raw_inputs(plan)
+    features: dict[str, Any] = {}
+    if plan.numbers:
+        features[NUMBERS] = _numbers(plan, raw)
+    single = [one for one in plan.ids if not one.length]
+    if single:
+        features[IDS] = ops.stack([_ids(one, raw) for one in single], axis=1)
+    for place, one in enumerate(plan.ids):
+        if one.length:
+            features[list_name(place)] = _ids(one, raw)
+    return keras.Model(raw, features, name="preprocessing")
+
+
+def columns_of(plan: Plan, records: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a chunk's columns, as a reader of tables gives them, as the model's inputs take them."""
+    return {one.column: _column(one, records[one.column]) for one in plan.inputs}
+
+
+def _column(given: Input, tensor: Any) -> Any:
+    missing: Any = "" if given.is_text else math.nan
+    if given.separator:
+        texts = tf.strings.strip(tf.strings.split(tensor, given.separator))
+        texts = tf.where(texts == "", "nan", texts) if isinstance(texts, tf.Tensor) else texts
+        numbers = tf.ragged.map_flat_values(_parsed, texts)
+        return numbers.to_tensor(missing, shape=[None, given.length])
+    if not given.is_text:
+        tensor = (
+            tf.ragged.map_flat_values(tf.cast, tensor, tf.float64)
+            if _is_ragged(tensor)
+            else tf.cast(tensor, tf.float64)
+        )
+    if not given.length:
+        return tensor
+    if not _is_ragged(tensor):
+        tensor = tf.RaggedTensor.from_tensor(tensor)
+    return tensor.to_tensor(missing, shape=[None, given.length])
+
+
+def _parsed(texts: Any) -> Any:
+    return tf.strings.to_number(tf.where(texts == "", "nan", texts), tf.float64)
+
+
+def _is_ragged(tensor: Any) -> bool:
+    return isinstance(tensor, tf.RaggedTensor)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def _numbers(plan: Plan, raw: Mapping[str, Any]) -> Any:
+    """Return all numbers as one float32 matrix; each operation is done for all of them that need it."""
+    lengths = {one.column: max(1, one.length) for one in plan.inputs}
+    groups = [
+        (values, [one for one in plan.numbers if one.transform is transform])
+        for transform, values in _TRANSFORMS.items()
+    ]
+    order = [one for _, numbers in groups for one in numbers]
+    blocks = [
+        transformed(_matrix([raw[one.column] for one in numbers]))
+        for transformed, numbers in groups
+        if numbers
+    ]
+    matrix = blocks[0] if len(blocks) == 1 else ops.concatenate(blocks, axis=1)
+    shift, scale, fill = (_each(order, lengths, name) for name in ("shift", "scale", "fill"))
+    scaled = (matrix - shift) / scale
+    return ops.cast(ops.where(ops.isfinite(scaled), scaled, fill), "float32")
+
+
+def number_columns(plan: Plan) -> list[NumberFeature]:
+    """Return the feature of each column of the matrix of numbers."""
+    lengths = {one.column: max(1, one.length) for one in plan.inputs}
+    return [
+        one
+        for transform in _TRANSFORMS
+        for one in plan.numbers
+        if one.transform is transform
+        for _ in range(lengths[one.column])
+    ]
+
+
+def _matrix(columns: Sequence[Any]) -> Any:
+    if all(len(one.shape) == 1 for one in columns):
+        return ops.stack(columns, axis=1)
+    return ops.concatenate(
+        [one if len(one.shape) > 1 else ops.expand_dims(one, 1) for one in columns], axis=1
+    )
+
+
+def _each(numbers: Sequence[NumberFeature], lengths: Mapping[str, int], name: str) -> Any:
+    return np.array([getattr(one, name) for one in numbers for _ in range(lengths[one.column])], np.float64)
+
+
+def _log(numbers: Any) -> Any:
+    return ops.log1p(ops.maximum(numbers, 0.0))
+
+
+def _missing(numbers: Any) -> Any:
+    return ops.cast(ops.logical_not(ops.isfinite(numbers)), "float64")
+
+
+def _angle(numbers: Any) -> Any:
+    return numbers * (2 * math.pi / _YEAR)
+
+
+def _same(numbers: Any) -> Any:
+    return numbers
+
+
+def _sine(numbers: Any) -> Any:
+    return ops.sin(_angle(numbers))
+
+
+def _cosine(numbers: Any) -> Any:
+    return ops.cos(_angle(numbers))
+
+
+_TRANSFORMS: Mapping[Transform, Callable[[Any], Any]] = {
+    Transform.NONE: _same,
+    Transform.LOG: _log,
+    Transform.MISSING: _missing,
+    Transform.SINE: _sine,
+    Transform.COSINE: _cosine,
+}
+
+
+# ------------------------------------------------------------------ ids
+
+
+def _ids(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
+    """Return the int64 ids of a feature: [n], or [n, length]."""
+    values = raw[feature.columns[0]]
+    match feature.source:
+        case IdSource.TEXTS:
+            return keras.layers.StringLookup(
+                vocabulary=list(feature.values), mask_token="", num_oov_indices=1
+            )(values)
+        case IdSource.INTEGERS:
+            lookup = keras.layers.IntegerLookup(
+                vocabulary=[int(one) for one in feature.values], mask_token=_NONE, num_oov_indices=1
+            )
+            return lookup(_integers(values))
+        case IdSource.HASH:
+            is_text = values.dtype == "string"
+            hashing = keras.layers.Hashing(feature.size, mask_value="" if is_text else _NONE)
+            return hashing(values if is_text else _integers(values))
+        case IdSource.BUCKETS:
+            buckets = keras.layers.Discretization(bin_boundaries=[float(one) for one in feature.values])(
+                values
+            )
+            return _present(values, ops.cast(buckets, "int64") + 1)
+        case IdSource.HOUR:
+            return _present(values, _whole(values - ops.floor(values / _DAY) * _DAY, 3600.0) + 1)
+        case IdSource.WEEKDAY:
+            days = ops.floor(values / _DAY) + 3  # 1970-01-01 was a Thursday; Monday is 0
+            return _present(values, ops.cast(days - ops.floor(days / 7) * 7, "int64") + 1)
+        case IdSource.WORDS | IdSource.CHARACTERS:
+            split = "whitespace" if feature.source is IdSource.WORDS else "character"
+            return keras.layers.TextVectorization(
+                vocabulary=list(feature.values), split=split, output_sequence_length=feature.length
+            )(values)
+        case IdSource.NUMBERS:
+            inside = ops.logical_and(values >= 0, values < feature.size - 1)
+            return ops.cast(ops.where(inside, values, -1.0), "int64") + 1
+        case IdSource.CROSS:
+            return _crossed(feature, raw)
+
+
+def _integers(values: Any) -> Any:
+    """Return numbers as integers."""
+    return ops.cast(ops.where(ops.isfinite(values), values, float(_NONE)), "int64")
+
+
+def _present(values: Any, ids: Any) -> Any:
+    """Return 0 in place of the ids of missing values."""
+    return ops.where(ops.isfinite(values), ids, ops.zeros_like(ids))
+
+
+def _whole(values: Any, unit: float) -> Any:
+    return ops.cast(ops.floor(values / unit), "int64")
+
+
+def _crossed(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
+    """Return the hash of several ids: of two, of that and a third, and so on."""
+    first, *others = (_ids(one, raw) for one in feature.crossed)
+    for other in others:
+        first = keras.layers.HashedCrossing(feature.size)((first, other))
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """Where the ids of a feature are.
+
+    Attributes:
+        feature: of the plan.
+        key: name of the tensor of features.
+        place: its column in the matrix of single ids; None: the tensor is all its own.
+    """
+
+    feature: IdFeature
+    key: str
+    place: int | None
+
+
+def id_columns(plan: Plan) -> list[IdColumn]:
+    """Return where the ids of each feature of a plan are, in its order."""
+    found, single = [], 0
+    for place, one in enumerate(plan.ids):
+        if one.length:
+            found.append(IdColumn(one, list_name(place), None))
+        else:
+            found.append(IdColumn(one, IDS, single))
+            single += 1
+    return found

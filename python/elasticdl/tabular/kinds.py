@@ -1,0 +1,57 @@
+"""The kinds of columns, by their types in Arrow, and what to select in place of a type of which no model can be made."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    """What a column has."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMBER = "number"
+    TEXT = "text"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    LIST = "list"
+
+
+def kind_of(kind: pa.DataType) -> Kind | None:
+    """Return the kind of a type; None if no model can take it."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    if types.is_boolean(kind):
+        return Kind.BOOLEAN
+    if types.is_integer(kind):
+        return Kind.INTEGER
+    if types.is_floating(kind) or types.is_decimal(kind) or types.is_time(kind):
+        return Kind.NUMBER
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return Kind.TEXT
+    if types.is_date(kind):
+        return Kind.DATE
+    if types.is_timestamp(kind):
+        return Kind.TIMESTAMP
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inside = kind_of(kind.value_type)
+        return Kind.LIST if inside in (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER, Kind.TEXT) else None
+    return None
+
+
+def instead(name: str, kind: pa.DataType) -> str:
+    """Say what to select in place of a column whose kind no model can take."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    types = pa.types
+    if types.is_struct(kind):
+        return f"select its fields: {quoted}.field AS name"
+    if types.is_map(kind):
+        return f"select the values of single keys: {quoted}['key'] AS name"
+    if types.is_duration(kind) or types.is_interval(kind):
+        return f"select its length in seconds: extract(epoch FROM {quoted}) AS name"
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return "select lists of numbers or of text"
+    return f"leave it out, or select it as numbers or text: CAST({quoted} AS VARCHAR)"

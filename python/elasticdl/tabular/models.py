@@ -1,0 +1,202 @@
+"""The trained part of a plan's model: features in, the label's value and probabilities of its classes out.
+
+Numbers and embeddings of categories are what each of the networks starts with; `wide` is linear in them, `deep` is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from elasticdl.tabular.features import IdFeature, Label, LabelKind, Plan
+from elasticdl.tabular.inputs import IDS, NUMBERS, IdColumn, id_columns, number_columns
+
+PROBABILITIES = "probabilities"
+"""Name of the output with the probability of each class."""
+_CROSSES = 2
+"""Layers of the cross network of dcn."""
+_COMMON = 8
+"""Width of the embeddings of deepfm, where all have the same."""
+
+
+def trained_part(plan: Plan) -> Any:
+    """Return the model that is trained, built: a functional one."""
+    inputs = _inputs(plan)
+    outputs = 1 if len(plan.label.classes) <= 2 else len(plan.label.classes)
+    build = {"dnn": _dnn, "linear": _wide, "wide_deep": _wide_deep, "deepfm": _deepfm, "dcn": _dcn}
+    return keras.Model(
+        inputs, _decoded(plan.label, build[plan.network.kind](plan, inputs, outputs)), name="trained"
+    )
+
+
+def _inputs(plan: Plan) -> dict[str, Any]:
+    found = {}
+    numbers = len(number_columns(plan))
+    if numbers:
+        found[NUMBERS] = keras.Input((numbers,), name=NUMBERS)
+    single = sum(not one.length for one in plan.ids)
+    if single:
+        found[IDS] = keras.Input((single,), dtype="int64", name=IDS)
+    for one in id_columns(plan):
+        if one.place is None:
+            found[one.key] = keras.Input((one.feature.length,), dtype="int64", name=one.key)
+    return found
+
+
+def _decoded(label: Label, logits: Any) -> dict[str, Any]:
+    """Return the outputs for the logits [n, units], or the standardised number [n, 1]."""
+    if not label.classes:
+        scaled = keras.layers.Rescaling(label.deviation, label.mean)(logits)
+        return {label.column: ops.squeeze(scaled, axis=1)}
+    if len(label.classes) == 2:
+        one = ops.sigmoid(logits)
+        probabilities = ops.concatenate([1.0 - one, one], axis=1)
+    else:
+        probabilities = ops.softmax(logits, axis=1)
+    return {label.column: _value(label, ops.argmax(probabilities, axis=1)), PROBABILITIES: probabilities}
+
+
+def _value(label: Label, classes: Any) -> Any:
+    """Return the values that numbers of classes stand for."""
+    match label.kind:
+        case LabelKind.TEXT:
+            names = [str(one) for one in label.classes]
+            return keras.layers.StringLookup(vocabulary=names, num_oov_indices=0, invert=True)(classes)
+        case LabelKind.BOOLEAN:
+            return ops.cast(classes, "bool")
+    values = [int(one) for one in label.classes]
+    return keras.layers.IntegerLookup(vocabulary=values, num_oov_indices=0, invert=True)(
+        ops.cast(classes, "int64")
+    )
+
+
+# ------------------------------------------------------------------ networks
+
+
+def _dnn(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
+    return keras.layers.Dense(units, name="logits")(_deep(plan, _joined(plan, inputs)))
+
+
+def _wide_deep(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
+    return _wide(plan, inputs, units) + _dnn(plan, inputs, units)
+
+
+def _wide(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
+    """Return a linear function of the features: a weight for each number and each id."""
+    parts = [
+        _embedded(one, inputs, units, f"wide_{place}", "zeros")
+        for place, one in enumerate(id_columns(plan))
+        if one.feature.part != "deep"
+    ]
+    numbers = _numbers(plan, inputs, "wide")
+    if numbers is not None:
+        parts.append(keras.layers.Dense(units, name="wide_numbers")(numbers))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _deepfm(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
+    """Return a factorisation machine beside a deep network on the same embeddings (Guo and others, "DeepFM", 2017).
+
+    Numbers are fields, too: each has a vector, which it scales. With several classes the machine's sum of products has a weight for each.
+    """
+    fields = [
+        ops.expand_dims(_embedded(one, inputs, _COMMON, f"field_{place}"), 1)
+        for place, one in enumerate(id_columns(plan))
+    ]
+    numbers = _numbers(plan, inputs, "deep")
+    if numbers is not None:
+        vectors = keras.layers.EinsumDense(
+            "bd,dw->bdw", output_shape=(numbers.shape[1], _COMMON), name="field_numbers"
+        )(numbers)
+        fields.append(vectors)
+    stacked = fields[0] if len(fields) == 1 else ops.concatenate(fields, axis=1)
+    # Half of (the square of the sum, less the sum of the squares) is the sum over all pairs.
+    pairs = 0.5 * (ops.square(ops.sum(stacked, 1)) - ops.sum(ops.square(stacked), 1))
+    machine = (
+        ops.sum(pairs, 1, keepdims=True) if units == 1 else keras.layers.Dense(units, name="pairs")(pairs)
+    )
+    flat = keras.layers.Flatten()(stacked)
+    first = flat if numbers is None else ops.concatenate([flat, numbers], axis=1)
+    deep = keras.layers.Dense(units, name="logits")(_deep(plan, first))
+    return _wide(plan, inputs, units) + machine + deep
+
+
+def _dcn(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
+    """Return a cross network beside a deep one (Wang and others, "DCN V2", 2021): x' = x0 * (W x + b) + x."""
+    first = _joined(plan, inputs)
+    crossed = first
+    for layer in range(_CROSSES):
+        crossed = first * keras.layers.Dense(first.shape[-1], name=f"cross_{layer}")(crossed) + crossed
+    together = ops.concatenate([crossed, _deep(plan, first)], axis=1)
+    return keras.layers.Dense(units, name="logits")(together)
+
+
+def _deep(plan: Plan, features: Any) -> Any:
+    for place, units in enumerate(plan.network.hidden_units):
+        features = keras.layers.Dense(units, activation=plan.network.activation, name=f"hidden_{place}")(
+            features
+        )
+        if plan.network.dropout:
+            features = keras.layers.Dropout(plan.network.dropout, name=f"dropout_{place}")(features)
+    return features
+
+
+def _joined(plan: Plan, inputs: dict[str, Any]) -> Any:
+    """Return all features side by side."""
+    parts = [
+        _embedded(one, inputs, one.feature.width, f"embedding_{place}")
+        for place, one in enumerate(id_columns(plan))
+        if one.feature.part != "wide"
+    ]
+    numbers = _numbers(plan, inputs, "deep")
+    parts = ([] if numbers is None else [numbers]) + parts
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
+
+
+def _numbers(plan: Plan, inputs: dict[str, Any], part: str) -> Any:
+    """Return the numbers that a part gets; None if it gets none."""
+    every = number_columns(plan)
+    wanted = [place for place, one in enumerate(every) if one.part in ("", part)]
+    if not wanted:
+        return None
+    numbers = inputs[NUMBERS]
+    return numbers if len(wanted) == len(every) else ops.take(numbers, wanted, axis=1)
+
+
+def _embedded(
+    column: IdColumn, inputs: dict[str, Any], width: int, name: str, initializer: str = "uniform"
+) -> Any:
+    """Return the embedding of a feature, [n, width]; zeros and ones keep their number unless a width is given to all."""
+    feature = column.feature
+    ids = inputs[column.key]
+    if column.place is not None:
+        ids = ids[:, column.place]
+    if feature.is_indicator and width == feature.width:
+        return _indicator(feature, ids, f"indicator_{name.rpartition('_')[2]}")
+    rows = keras.layers.Embedding(feature.size, width, embeddings_initializer=initializer, name=name)(ids)
+    return rows if column.place is not None else _combined(feature, ids, rows)
+
+
+def _indicator(feature: IdFeature, ids: Any, name: str) -> Any:
+    """Return ones where an id is there, [n, size]."""
+    mode = "multi_hot" if feature.length else "one_hot"
+    encoded = keras.layers.CategoryEncoding(feature.size, output_mode=mode, name=name)(ids)
+    return encoded if not feature.length else encoded[:, 1:]
+
+
+def _combined(feature: IdFeature, ids: Any, rows: Any) -> Any:
+    """Combine the rows of the ids that are there, [n, length, width]."""
+    there = ops.cast(ops.expand_dims(ops.not_equal(ids, 0), -1), rows.dtype)
+    total = ops.sum(rows * there, axis=1)
+    count = ops.maximum(ops.sum(there, axis=1), 1.0)
+    match feature.combiner:
+        case "sum":
+            return total
+        case "sqrtn":
+            return total / ops.sqrt(count)
+    return total / count

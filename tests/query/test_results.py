@@ -1,0 +1,323 @@
+"""Results into tables: all rows or none, whoever is killed at whatever point."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from elasticdl.errors import BadData, BadSetting, JobFailed, Unwritable
+from elasticdl.query import results
+from elasticdl.query.results import into_of
+from elasticdl.query.source import Into, Source, open_source
+
+COMMENT = "income@20261126T113005123Z-ffff 3f2a it's */ one"
+BATCHES = 3
+ROWS = 40
+
+
+def batches(first: int = 0) -> Iterator[pa.RecordBatch]:
+    for at in range(BATCHES):
+        ids = range(first + at * ROWS, first + (at + 1) * ROWS)
+        columns = {
+            "id": pa.array(ids),
+            "income": pa.array([f"{one} €" if one % 2 else None for one in ids], pa.string()),
+            'p "ro"/b.': pa.array([[0.25, 0.75]] * ROWS),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+@dataclass
+class Place:
+    """A database, and how its rows are seen from outside."""
+
+    kind: str
+    path: Path
+
+    def opened(self) -> Source:
+        match self.kind:
+            case "folder":
+                return open_source(folder=self.path)
+            case kind:
+                return open_source(f"{kind}:///{self.path}/data.db")
+
+    def make(self) -> None:
+        if self.kind == "sqlite":
+            sqlite3.connect(self.path / "data.db").execute("CREATE TABLE there (a)").connection.close()
+        elif self.kind == "duckdb":
+            duckdb.connect(str(self.path / "data.db")).execute("CREATE TABLE there (a INTEGER)").close()
+
+    def ids(self, table: str = "result") -> list[int] | None:
+        """Return the ids in a table, None if it is not there."""
+        with closing(self.opened()) as source:
+            try:
+                source.check(table, Into.NEW)
+            except BadSetting:
+                return pa.Table.from_batches(source.rows(f"SELECT id FROM {table}"))["id"].to_pylist()
+            return None
+
+    def comment(self) -> str:
+        match self.kind:
+            case "folder":
+                kept = pyarrow.parquet.read_metadata(self.path / "result.parquet").metadata
+                return str(kept[b"elasticdl.comment"].decode())
+            case "duckdb":
+                asked = "SELECT comment FROM duckdb_tables() WHERE table_name = 'result'"
+            case _:
+                asked = "SELECT sql FROM sqlite_master WHERE name = 'result'"
+        with closing(self.opened()) as source:
+            found = source.run(asked)
+            assert found is not None
+            return str(found.to_pylist()[0].popitem()[1])
+
+
+@pytest.fixture(params=["duckdb", "sqlite", "folder"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    found = Place(request.param, tmp_path)
+    found.make()
+    return found
+
+
+def write(place: Place, mode: Into = Into.NEW, first: int = 0) -> int:
+    with closing(place.opened()) as source:
+        return results.write(source, "result", batches(first), mode, COMMENT)
+
+
+WHOLE = list(range(BATCHES * ROWS))
+
+
+def test_rows_and_a_comment(place: Place) -> None:
+    assert write(place) == BATCHES * ROWS
+    assert place.ids() == WHOLE
+    assert COMMENT.replace("*/", "* /" if place.kind == "sqlite" else "*/") in place.comment()
+    with closing(place.opened()) as source:
+        first = pa.Table.from_batches(source.rows("SELECT * FROM result")).to_pylist()[0]
+    vector = "[0.25, 0.75]" if place.kind == "sqlite" else [0.25, 0.75]
+    assert first == {"id": 0, "income": None, 'p "ro"/b.': vector}
+
+
+def test_a_table_that_exists(place: Place) -> None:
+    write(place)
+    with pytest.raises(
+        BadSetting, match=r"the table result of .* exists, .*say WITH predict\.into='replace' or 'append'"
+    ):
+        write(place)
+    assert place.ids() == WHOLE
+    write(place, Into.APPEND, 1000)
+    assert place.ids() == [*WHOLE, *range(1000, 1000 + len(WHOLE))]
+    write(place, Into.REPLACE, 2000)
+    assert place.ids() == list(range(2000, 2000 + len(WHOLE)))
+
+
+def test_a_new_table_may_be_replaced_and_appended_to(place: Place) -> None:
+    write(place, Into.APPEND)
+    assert place.ids() == WHOLE
+    with closing(place.opened()) as source:
+        results.write(source, "other", batches(), Into.REPLACE, COMMENT)
+    assert place.ids("other") == WHOLE
+
+
+@pytest.mark.parametrize("mode", list(Into))
+def test_an_error_among_the_rows_changes_nothing(place: Place, mode: Into) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches(500)
+        raise KeyError("a part is missing")
+
+    before = None
+    if mode is not Into.NEW:
+        write(place)
+        before = WHOLE
+    with closing(place.opened()) as source:
+        with pytest.raises(KeyError):
+            results.write(source, "result", broken(), mode, COMMENT)
+        # the connection goes on
+        assert results.write(source, "after", batches(), Into.NEW, COMMENT) == len(WHOLE)
+    assert place.ids() == before
+
+
+def test_other_columns_are_not_appended(place: Place) -> None:
+    write(place)
+    with closing(place.opened()) as source, pytest.raises(BadData):
+        results.write(source, "result", iter([pa.RecordBatch.from_pydict({"x": [1]})]), Into.APPEND, COMMENT)
+    assert place.ids() == WHOLE
+
+
+def test_no_rows_make_an_empty_table(place: Place) -> None:
+    with closing(place.opened()) as source:
+        assert results.write(source, "result", iter([next(batches()).slice(0, 0)]), Into.NEW, COMMENT) == 0
+    assert place.ids() == []
+
+
+def test_a_view_is_no_table(place: Place) -> None:
+    if place.kind == "folder":
+        pytest.skip("files are no views")
+    with closing(place.opened()) as source:
+        source.run("CREATE VIEW result AS SELECT * FROM there")
+        for mode in Into:
+            with pytest.raises(BadSetting, match=r"result of .* is no table but a view"):
+                results.write(source, "result", batches(), mode, COMMENT)
+
+
+class Writers:
+    """A process that forks itself for each write, and has never opened a database: those have threads."""
+
+    def __init__(self) -> None:
+        line = [sys.executable, "-c", f"from {__name__} import *; fork_writers()"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            line, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]
+        )
+
+    def write(self, place: Place, mode: Into, point: int) -> bool:
+        """Write, and return whether the writer was killed, which is before it runs line `point` of those that write."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(place.kind, place.path, mode, point, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline().strip()
+        assert answer in ("killed", "done")
+        return answer == "killed"
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def fork_writers() -> None:
+    for line in sys.stdin:
+        kind, path, mode, point = line.split()
+        child = os.fork()
+        if not child:
+            sys.settrace(killing_at(int(point)))
+            write(Place(kind, Path(path)), Into(mode))
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        print({0: "done", signal.SIGKILL: "killed"}.get(status, status), flush=True)
+
+
+def killing_at(point: int) -> Callable[[FrameType, str, Any], Any]:
+    """Return what kills this process before it runs that line of those that write, counted from 0."""
+    lines = iter(range(point + 1))
+
+    def seen(frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(WRITING):
+            return None
+        if event == "line" and next(lines) == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return seen
+
+    return seen
+
+
+WRITING = ("query/duckdb.py", "query/dbapi.py", "query/folder.py", "query/results.py", "files/drafts.py")
+
+
+def killed_at_points(place: Place, writers: Writers, mode: Into, step: int) -> set[bool]:
+    """Kill a writer at each point of so many; return whether some left nothing new, and some all."""
+    found = set()
+    point = 0
+    before = None if mode is Into.NEW else [1]
+    after = [1, *WHOLE] if mode is Into.APPEND else WHOLE
+    while True:
+        if before:
+            with closing(place.opened()) as source:
+                results.write(source, "result", iter([next(batches()).slice(1, 1)]), Into.REPLACE, "before")
+        was_killed = writers.write(place, mode, point)
+        ids = place.ids()
+        assert ids in (before, after), f"killed at point {point}"
+        found.add(ids == after)
+        if ids == after and mode is Into.NEW:
+            remove(place)
+        if not was_killed:
+            return found
+        point += step
+
+
+def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place) -> None:
+    with closing(Writers()) as writers:
+        for mode, step in ((Into.NEW, 19), (Into.REPLACE, 61), (Into.APPEND, 61)):
+            assert killed_at_points(place, writers, mode, step) == {False, True}
+        # the next run finds nothing in its way
+        if mode is not Into.NEW:
+            remove(place)
+        assert not writers.write(place, Into.NEW, 1_000_000)
+        assert place.ids() == WHOLE
+
+
+def remove(place: Place) -> None:
+    if place.kind == "folder":
+        (place.path / "result.parquet").unlink()
+    else:
+        with closing(place.opened()) as source:
+            source.run("DROP TABLE result")
+
+
+def test_types_that_sqlite_has_not(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path)
+    place.make()
+    row = pa.RecordBatch.from_pydict(
+        {
+            "d": pa.array([Decimal("123456789012.34")]),
+            "t": pa.array([0], pa.timestamp("us")),
+            "b": pa.array([True]),
+            "n": pa.nulls(1),
+            "e": pa.array(["x"]).dictionary_encode(),
+        }
+    )
+    with closing(place.opened()) as source:
+        results.write(source, "result", iter([row]), Into.NEW, COMMENT)
+        found = pa.Table.from_batches(source.rows("SELECT *, typeof(d) AS k FROM result")).to_pylist()
+        assert found == [
+            {"d": 123456789012.34, "t": "1970-01-01 00:00:00", "b": 1, "n": None, "e": "x", "k": "real"}
+        ]
+        large = pa.RecordBatch.from_pydict({"d": pa.array([2**64 - 1], pa.uint64())})
+        with pytest.raises(BadData, match="no integers of more than 64 bits"):
+            results.write(source, "large", iter([large]), Into.NEW, COMMENT)
+        source.check("large", Into.NEW)
+
+
+def test_a_wrong_count_is_undone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if place.kind == "folder":
+        pytest.skip("a file has the rows that were written")
+    for module in ("duckdb", "dbapi"):
+        monkeypatch.setattr(f"elasticdl.query.{module}._Target.count", lambda target: 7)
+    with pytest.raises(
+        JobFailed, match="the table has 7 rows after 120 were written to 7: nothing is changed"
+    ):
+        write(place)
+    assert place.ids() is None
+
+
+def test_a_full_disk(place: Place) -> None:
+    def many() -> Iterator[pa.RecordBatch]:
+        for _ in range(50):
+            yield pa.RecordBatch.from_pydict({"id": pa.array(os.urandom(32).hex() for _ in range(2000))})
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, before[1]))
+    try:
+        with closing(place.opened()) as source, pytest.raises(Unwritable):
+            results.write(source, "result", many(), Into.NEW, COMMENT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert place.ids() is None
+
+
+def test_what_becomes_of_a_table_as_it_is_said() -> None:
+    assert [into_of(value) for value in (None, "replace", "append")] == [Into.NEW, Into.REPLACE, Into.APPEND]
+    for value in ("new", "REPLACE", 1):
+        with pytest.raises(BadSetting, match=r"predict\.into is 'replace' or 'append', received"):
+            into_of(value)

@@ -1,0 +1,253 @@
+"""Scripts, run as a person runs them: a model is trained while processes die, used, shown and removed; what can't work leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import elasticdl
+from elasticdl.audit import audit
+from elasticdl.cli import run as command
+from elasticdl.errors import BadStatement, JobFailed
+from elasticdl.query import jobs, needs, shown, training
+from tests.job.conftest import ELASTICDL, ROOT, Job
+from tests.job.test_evaluation import master_of
+from tests.job.test_faults import at_step, joins, kill
+from tests.job.test_faults import training as in_training
+
+ZOO = ROOT / "tests/job/zoo"
+ROWS, EPOCHS = 1000, 4
+TRAIN = f"""
+SELECT number, "double", word FROM numbers
+TO TRAIN table.custom_model WITH engine.model_zoo='{ZOO}', train.epoch={EPOCHS}, train.batch_size=8, engine.num_workers=2,
+    engine.num_minibatches_per_task=1, engine.witness_seconds=2, engine.job_name='test',
+    engine.callbacks='paced.callbacks'
+LABEL "double" INTO doubles;
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a table of numbers, which is the working directory, and the store of models in it."""
+    numbers = [*range(ROWS)]
+    table = pa.table(
+        {
+            "number": numbers,
+            "double": [2.0 * one for one in numbers],
+            "word": [f"row {one}" for one in numbers],
+        }
+    )
+    pq.write_table(table, tmp_path / "numbers.parquet")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "ELASTICDL_STORE": "store",
+        "XDG_STATE_HOME": "state",
+        "TMPDIR": "",
+        "GO": "go",
+    }.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    return tmp_path
+
+
+def _begin(*words: str) -> Job:
+    process = subprocess.Popen(
+        [ELASTICDL, "sql", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    return Job(process, Path(os.environ["XDG_STATE_HOME"]), Path("none"))
+
+
+def _lines(text: str) -> Sequence[dict[str, object]]:
+    return [row for line in text.splitlines() for row in json.loads(line)]
+
+
+def test_a_model_is_trained_while_processes_die_and_then_used(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = _begin(TRAIN, "-o", "json")
+    at_step(job, 3, lambda status: kill(in_training(status)[-1]))
+    joins(job, 3)
+    os.kill(master_of(job), signal.SIGKILL)
+    at_step(job, 8, lambda status: True)  # of the next master
+    (folder / "go").touch()
+    result = job.wait().succeeded()
+    (trained,) = _lines(result.out)
+    assert (trained["rows"], trained["validation_rows"], trained["epochs"]) == (ROWS - 100, 100, EPOCHS)
+    (directory,) = (folder / "store/doubles").iterdir()
+    report = audit(directory / "audit")
+    assert report.complete
+    assert [epoch.counted for epoch in report.epochs] == [ROWS - 100] * EPOCHS
+    kept = json.loads((directory / "model.json").read_text())
+    assert kept["rows"] == {
+        "select": ROWS,
+        "training": ROWS - 100,
+        "validation": 100,
+        "audit": [ROWS - 100] * EPOCHS,
+    }
+    assert not list((folder / "store/.work").iterdir())
+
+    use = f"""
+    SELECT number, "double", word FROM numbers WHERE number >= 100 ORDER BY number DESC TO PREDICT results.seen USING doubles;
+    SELECT seen > 0 AS above, count(*) AS n, count(DISTINCT number) AS one FROM results GROUP BY ALL;
+    SELECT * FROM numbers TO EVALUATE doubles LABEL "double";
+    SHOW MODELS LIKE 'dou%'; SHOW TRAIN doubles@{trained["version"]}; DROP MODEL doubles; SHOW MODELS; DROP MODEL IF EXISTS doubles
+    """
+    assert command(["sql", use, "-o", "json", "--num_workers=1"]) == 0
+    written, counted, evaluated, models, source, *rest = map(json.loads, capfd.readouterr().out.splitlines())
+    assert written == [
+        {"table": "results", "rows": ROWS - 100, "model": "doubles", "version": trained["version"]}
+    ]
+    assert sum(row["n"] for row in counted) == sum(row["one"] for row in counted) == ROWS - 100
+    table = pq.read_table(folder / "results.parquet")
+    assert table.column("number").to_pylist() == [
+        *range(ROWS - 1, 99, -1)
+    ]  # in the order of the SELECT, each with its own prediction
+    seen = table.column("seen").to_pylist()
+    steps = {round((one - other) * 1e3, 1) for one, other in pairwise(seen)}
+    assert len(steps) == 1, "the model is a line"
+    assert [row["metric"] for row in evaluated] == ["loss"]
+    assert [row["model"] for row in models] == ["doubles"]
+    assert source == [{"model": f"doubles@{trained['version']}", "statement": TRAIN.strip().rstrip(";")}]
+    assert rest == [[]]
+    assert not (folder / "store/doubles").exists()
+
+
+REFUSED = {
+    "no such column": (
+        "SELECT number FROM numbers LABEL nomber INTO m",
+        "TEXT:1: the SELECT gives no column 'nomber'; did you mean number?",
+    ),
+    "no rows": (
+        "SELECT * FROM numbers WHERE number < 0 LABEL word INTO m",
+        "TEXT:1: the SELECT gives no rows",
+    ),
+    "a label that is not always there": (
+        "SELECT number, nullif(word, 'row 7') AS word FROM numbers LABEL word INTO m",
+        "TEXT:1: 1 of 1,000 rows have no word; add WHERE word IS NOT NULL, or predict those",
+    ),
+    "one class": (
+        "SELECT number, 'a' AS kind FROM numbers LABEL kind INTO m",
+        "TEXT:1: the label 'kind' is 'a' in all rows; there is nothing to learn",
+    ),
+    "no model of this name": (
+        "SELECT * FROM numbers TO TRAIN dnnn LABEL word INTO m",
+        "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or "
+        "_regressor, and functions of a model zoo as file.function",
+    ),
+    "no trained model": (
+        "SELECT * FROM numbers TO PREDICT r.p USING m",
+        "TEXT:1: there is no model m in ",
+    ),
+    "no label": ("SELECT * FROM numbers TO TRAIN dnn INTO m", "TEXT:1: LABEL is missing before INTO"),
+    "a setting that the statement makes": (
+        "SELECT 1 LABEL a INTO m",
+        "--output is not for statements: INTO names the model, and --store its place",
+    ),
+    "no statement": (" -- nothing", "TEXT: there is no statement"),
+    "a mistake behind a training": (
+        "SELECT * FROM numbers LABEL word INTO m; SELECT 'a",
+        "TEXT:1: what begins here does not end; close it with '",
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", REFUSED)
+def test_what_cannot_work_leaves_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str], failure: str
+) -> None:
+    text, message = REFUSED[failure]
+    options = ["--output=m.keras"] if message.startswith("--output") else []
+    before = sorted(path.name for path in folder.iterdir())
+    assert command(["sql", text, *options]) == 2
+    assert f"error: {message}" in capfd.readouterr().err
+    left = [path for path in folder.rglob("*") if path.is_file() and path.name not in (*before, ".lock")]
+    assert not left
+
+
+def test_a_script_is_given_once_and_readable(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert command(["sql"]) == 2
+    assert command(["sql", "SELECT 1", "-f", "a.sql"]) == 2
+    assert command(["sql", "-f", "a.sql"]) == 2
+    (folder / "a.sql").write_bytes(b"SELECT '\xff'")
+    assert command(["sql", "-f", "a.sql"]) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == said[1] == "error: give the statements as TEXT, or a file with -f; one of them"
+    assert said[2] == "error: -f a.sql: can't be read: No such file or directory"
+    assert said[3] == "error: -f a.sql: is not text in UTF-8 (invalid start byte at byte 8)"
+
+
+def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Report:
+        epochs = (type("Epoch", (), {"expected": 900, "counted": 899})(),) * 2
+
+    monkeypatch.setattr(jobs, "run", lambda spec: {})
+    monkeypatch.setattr(training, "audit", lambda directory: Report())
+    with pytest.raises(
+        JobFailed, match="gave 900 rows to train on, and the workers' records have 899, 899 in the epochs"
+    ):
+        elasticdl.sql(TRAIN)
+    assert not list((folder / "store/doubles").iterdir())
+    (kept,) = (folder / "store/.work").iterdir()
+    assert (kept / "rows/training").is_dir()
+
+
+def test_a_dry_run_makes_nothing_and_says_why(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        command(
+            [
+                "sql",
+                "SELECT number, word, number % 2 = 0 AS even FROM numbers LABEL even INTO m; DELETE FROM x",
+                "--dry_run",
+            ]
+        )
+        == 0
+    )
+    out, err = capfd.readouterr()
+    assert "even: 2 classes (boolean of the values 0, 1)" in err
+    assert "TEXT:1: is the database's own" in err
+    assert "dnn" in out
+    assert not (folder / "store/m").exists()
+
+
+def test_the_databases_own_statements_and_values(folder: Path) -> None:
+    answer = elasticdl.sql("SELECT word FROM numbers WHERE number = ?", params=[7])
+    assert answer.table is not None
+    assert answer.table.to_pylist() == [{"word": "row 7"}]
+    assert answer.all == (answer.all[0],)
+    assert str(answer) == "word\n-----\nrow 7"
+    assert answer._repr_html_() == "<table>\n<tr><th>word</th></tr>\n<tr><td>row 7</td></tr>\n</table>"
+    with pytest.raises(BadStatement, match=r"sql:2: the database says: .*nomber"):
+        elasticdl.sql("SELECT 1;\nSELECT nomber FROM numbers")
+
+
+def test_rows_for_people_and_programs() -> None:
+    table = pa.table({"名": ["a,b", None], "n": [1.5, float("nan")], "l": [[1, 2], []], "t": [True, False]})
+    assert shown.text(table, "table") == (
+        "名      n  l       t\n----  ---  ------  -----\na,b   1.5  [1, 2]  True\nNULL  nan  []      False\n"
+    )
+    assert shown.text(table, "csv") == '名,n,l,t\n"a,b",1.5,"[1, 2]",true\n,nan,[],false\n'
+    assert json.loads(shown.text(table, "json")) == [
+        {"名": "a,b", "n": 1.5, "l": [1, 2], "t": True},
+        {"名": None, "n": None, "l": [], "t": False},
+    ]
+    many = pa.table({"n": [*range(50)]})
+    assert shown.table(many).endswith("… 10 more rows")
+    assert len(shown.csv(many).splitlines()) == 51
+
+
+def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(needs, "find_spec", lambda package: None)
+    assert command(["sql", "SELECT 1"]) == 2
+    assert (
+        capfd.readouterr().err
+        == "error: statements of SQL need the package duckdb: pip install 'elasticdl[sql]'\n"
+    )
