@@ -1,7 +1,7 @@
 """The import system's way to the old names, open while a model file is loaded and closed afterwards.
 
 It comes after everything else that finds modules, so what is installed, and what a model zoo has of its own, is found first. When it
-closes, its modules are forgotten: no other code can depend on them, and a program that asks whether ElasticDL 0.2 is installed is told no.
+closes, its modules are forgotten: no other code can depend on them, and a program that looks for ElasticDL 0.2 does not find it.
 """
 
 from __future__ import annotations

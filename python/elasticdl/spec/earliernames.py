@@ -10,7 +10,12 @@ from types import MappingProxyType
 
 _CONSTANTS = "elasticdl.compat.constants"
 _READERS = "elasticdl.compat.readers"
-_KERAS = "elasticdl.keras.earlier"
+_MODELS = "elasticdl.keras.earlier"
+_LAYERS = (
+    "ConcatenateWithOffset Discretization Embedding Hashing IndexLookup LogRound Normalizer RoundIdentity SparseEmbedding ToNumber "
+    "ToRagged ToSparse"
+)
+_STATISTICS = "get_avg get_bucket_boundaries get_distinct_count get_max get_min get_stddev get_vocabulary"
 SERVED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "elasticdl.python.common.constants": {
@@ -25,17 +30,21 @@ SERVED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "elasticdl.python.data.reader.recordio_reader": {"RecordIODataReader": _READERS},
         "elasticdl.python.data.reader.text_reader": {"TextDataReader": _READERS},
         "elasticdl.python.elasticdl.callbacks": {
-            "LearningRateScheduler": f"{_KERAS}.callbacks",
-            "MaxStepsStopping": f"{_KERAS}.callbacks",
-            "SavedModelExporter": f"{_KERAS}.callbacks",
+            "LearningRateScheduler": f"{_MODELS}.callbacks",
+            "MaxStepsStopping": f"{_MODELS}.callbacks",
+            "SavedModelExporter": f"{_MODELS}.callbacks",
         },
         "elasticdl.python.elasticdl.feature_column.feature_column": {
-            "embedding_column": f"{_KERAS}.columns",
+            "embedding_column": f"{_MODELS}.columns",
         },
-        "elasticdl.python.elasticdl.layers.embedding": {"Embedding": f"{_KERAS}.layers"},
+        "elasticdl.python.elasticdl.layers.embedding": {"Embedding": f"{_MODELS}.layers"},
         "elasticdl.python.worker.prediction_outputs_processor": {
             "BasePredictionOutputsProcessor": "elasticdl.compat.processor",
         },
+        "elasticdl_preprocessing.layers": dict.fromkeys(_LAYERS.split(), f"{_MODELS}.preprocessing"),
+        "elasticdl_preprocessing.utils.analyzer_utils": dict.fromkeys(
+            _STATISTICS.split(), "elasticdl.preprocessing.analyzer"
+        ),
     }
 )
 """Old module → its names → the module that has each of them."""
