@@ -139,8 +139,9 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
 def with_ascii_names(model: Any) -> Any:
     """Return a model whose inputs TensorFlow's signatures can name: of a dictionary with other keys, `c0`, `c1` … in their place."""
     inputs = getattr(model, "inputs", None) and model.input
-    signed = not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs)
-    if signed or library_of(model) is not KERAS:
+    if library_of(model) is not KERAS:
+        return model
+    if not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs):
         return model
     names = {}
     for place, (key, one) in enumerate(inputs.items()):
