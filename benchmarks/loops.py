@@ -78,9 +78,9 @@ def commands(size: str, steps: int, out: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def measure(command: list[str], out: Path, folder: str) -> Turn:
-    """Run one form. Raises RuntimeError if it fails or hangs."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": folder}
+def measure(command: list[str], out: Path, folder: str, **more: str) -> Turn:
+    """Run one form, which writes its figures to `out`; `more`: of its environment. Raises RuntimeError if it fails or hangs."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": folder, **more}
     try:
         done = subprocess.run(
             command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False

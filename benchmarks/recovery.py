@@ -104,7 +104,7 @@ class Row:
 
 def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure everything; return one row each."""
-    peer = prepare("torch, torchft", "torchft==0.2.0", "torch", "numpy", installs=sizes.installs)
+    peer = prepare("torch, torchft", "torchft", installs=sizes.installs)
     missing = "" if peer else "torchft"
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)

@@ -1,7 +1,7 @@
 """All-reduce against Gloo, and with TLS against without: the same tensors, the same processes, one host, medians.
 
 Run it alone: `python benchmarks/ring.py`. Not a microbenchmark of parts: it times whole calls from Python, as a step makes them. Gloo comes
-through torch, which is installed in an environment of its own (`.bench/venv`), because nothing else here needs it. The two take turns, so
+through torch, which is installed in an environment of its own (`.bench/venv`, made by `benchmarks/peers`). The two take turns, so
 that both see the same weather on the machine, and the ratio is of medians of all turns.
 
 As a script it is also the process of one rank (`--rank …`), which is why this module imports nothing that one of the environments lacks.
@@ -13,7 +13,6 @@ import argparse
 import importlib
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -139,7 +138,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     Raises:
         RuntimeError: a rank failed or hung; its output is in the message.
     """
-    gloo = prepare("torch.distributed", "torch", "numpy", installs=sizes.installs)
+    gloo = prepare("torch.distributed", "torch", installs=sizes.installs)
     found = []
     for case in sizes.cases:
         ours: list[float] = []
@@ -154,34 +153,29 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     return found
 
 
-def prepare(module: str, *packages: str, installs: bool) -> bool:
-    """Install packages in the peers' environment unless a module is there; tell whether it is, and say why if it is not."""
-    if (
-        GLOO_PYTHON.exists()
-        and not subprocess.run(
-            [GLOO_PYTHON, "-c", f"import {module}"], check=False, capture_output=True
-        ).returncode
-    ):
+def prepare(module: str, peer: str, *, installs: bool) -> bool:
+    """Make the peers' environment unless it has a module; tell whether it has, and say why if it has not."""
+    importing = [GLOO_PYTHON, "-c", f"import {module}"]
+
+    def found() -> bool:
+        return (
+            GLOO_PYTHON.exists()
+            and not subprocess.run(importing, check=False, capture_output=True).returncode
+        )
+
+    if found():
         return True
     if not installs:
         print(
-            f"not measured beside {packages[0]}: it is not installed in {GLOO_PYTHON.parent.parent}",
-            file=sys.stderr,
+            f"not measured beside {peer}: it is not installed in {GLOO_PYTHON.parent.parent}", file=sys.stderr
         )
         return False
-    print(f"installing {packages[0]} in .bench/venv; this happens once, and torch is large", file=sys.stderr)
-    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    install = [uv, "pip", "install", "--python", GLOO_PYTHON] if uv else [GLOO_PYTHON, "-m", "pip", "install"]
-    try:
-        if not GLOO_PYTHON.exists():
-            subprocess.run([sys.executable, "-m", "venv", GLOO_PYTHON.parent.parent], check=True)
-        # uv: with the system's certificates, as pip; many networks have one of their own
-        environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
-        subprocess.run([*install, "-q", *packages], check=True, env=environment)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"not measured beside {packages[0]}: it can't be installed: {error}", file=sys.stderr)
-        return False
-    return True
+    print("installing the peers in .bench/venv; this happens once, and takes minutes", file=sys.stderr)
+    code = subprocess.run([ROOT / "benchmarks/peers"], check=False, stdout=sys.stderr).returncode
+    if found():
+        return True
+    print(f"not measured beside {peer}: benchmarks/peers ended with {code} and without it", file=sys.stderr)
+    return False
 
 
 def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:

@@ -4,13 +4,12 @@ A linear model of names and of crossed names beside a deep network over embeddin
 Learning for Recommender Systems", 2016). Unlike there, both have the same optimizer.
 """
 
-from functools import reduce
-
 import keras
 from keras import ops
 
 from flights.columns import FIELDS, IDS, SCALES
 from flights.columns import feed as feed  # a model file's symbol
+from wide_deep.crosses import cross
 
 CARRIER, AIRCRAFT, ORIGIN, DESTINATION, HOUR, MONTH = 0, 1, 3, 4, 5, 6
 CROSSES = ((CARRIER, DESTINATION), (ORIGIN, DESTINATION, HOUR), (ORIGIN, HOUR, MONTH), (AIRCRAFT, HOUR))
@@ -21,15 +20,9 @@ CROSSED = 1 << 20
 def custom_model(width=16, units=64):
     ids = keras.Input((FIELDS,), dtype="int64", name="ids")
     numbers = keras.Input((len(SCALES),), name="numbers")
-    crosses = [
-        reduce(
-            lambda *both: keras.layers.HashedCrossing(CROSSED)(both), [ids[:, one : one + 1] for one in cross]
-        )
-        for cross in CROSSES
-    ]
     single = keras.layers.Embedding(IDS, 1, embeddings_initializer="zeros", name="single")(ids)
     crossed = keras.layers.Embedding(CROSSED, 1, embeddings_initializer="zeros", name="crossed")(
-        keras.layers.Concatenate()(crosses)
+        cross(ids, CROSSES, CROSSED)
     )
     wide = ops.sum(single, 1) + ops.sum(crossed, 1)
     vectors = keras.layers.Embedding(IDS, width, name="vectors")(ids)

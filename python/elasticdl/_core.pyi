@@ -278,6 +278,12 @@ def looks_like_tfrecord(start: bytes) -> bool:
 def crc32c(data: ReadableBuffer, before: int = 0) -> int:
     """Return the CRC32C (Castagnoli) of bytes; `before`: that of those before them, if they are the rest."""
 
+def all_finite(values: ReadableBuffer) -> bool:
+    """Tell whether an array (float32 or float64, C-contiguous, aligned) has no NaN and no infinity.
+
+    Raises TypeError for one of another type, and ValueError for one that is not contiguous.
+    """
+
 def version() -> str:
     """Return the version of the Rust core."""
 

@@ -174,6 +174,10 @@ class Harness:
         )
         self.say(f"{run.name}: {verdict} ({run.seconds:.0f} s)")
 
+    def framework_of(self, run: Run) -> str:
+        """Return in what a run trains."""
+        return "keras"
+
     def result_of(self, run: str) -> Path:
         """Return where the result of a run is."""
         return self.directory / f"{run}.keras"
@@ -279,7 +283,7 @@ class Harness:
             run.failures.append("no member said which bits it holds")
 
     def table(self) -> str:
-        """Return the report: per kind of fault and per run."""
+        """Return the report: per kind of fault, per framework and per run."""
         hits = self.hits()
         tried = Counter(fault.kind for run in self.runs for fault in run.injected)
         lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}"]
@@ -293,7 +297,11 @@ class Harness:
         moments = Counter({MOMENTS[kind]: 0 for kind in self.quota if kind in MOMENTS})
         for kind in self.quota.keys() & MOMENTS.keys():
             moments[MOMENTS[kind]] += hits[kind]
-        lines += ["", *(f"{moment:<44} {count:>15}" for moment, count in sorted(moments.items()))]
+        frameworks = Counter[str]()
+        for run in self.runs:
+            frameworks[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
+        for counts in filter(None, (moments, frameworks)):
+            lines += ["", *(f"{name:<44} {count:>15}" for name, count in sorted(counts.items()))]
         lines += [
             "",
             "run      workers faults  steps views redone   records data     digests seconds outcome",
@@ -318,7 +326,12 @@ class ProgramHarness(Harness):
     """Programs with loops of their own, each in its framework, and a batch that never changes: faults must not change a bit of a result."""
 
     clean = "exit code 0, audit clean, every bit of the result as of the program alone"
-    programs = ("regression", "flowers", "flowers_jax")
+    programs: tuple[tuple[str, str], ...] = (
+        ("regression", "numpy loop"),
+        ("flowers", "torch loop"),
+        ("flowers_jax", "jax loop"),
+    )
+    """Program, and in what it trains."""
 
     def make_data(self) -> Path:
         """Write flowers, and train on them once with each program alone."""
@@ -326,7 +339,7 @@ class ProgramHarness(Harness):
         data = self.directory / "iris"
         subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(data)], check=True)
         os.environ |= {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"}
-        for name in self.programs:
+        for name, _ in self.programs:
             self.say(f"what {name} makes alone")
             os.environ["GO"] = str(self.directory)
             subprocess.run([*self.program(name, data), str(self.directory / f"{name}-alone.npz")], check=True)
@@ -342,7 +355,11 @@ class ProgramHarness(Harness):
 
     def name_of(self, run: Run) -> str:
         """Return the program of a run: each comes in turn."""
-        return self.programs[self.runs.index(run) % len(self.programs)]
+        return self.programs[self.runs.index(run) % len(self.programs)][0]
+
+    def framework_of(self, run: Run) -> str:
+        """Return in what a run trains."""
+        return self.programs[self.runs.index(run) % len(self.programs)][1]
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: the programs wait a moment with each batch until a file is there."""
@@ -388,9 +405,9 @@ class ModelsHarness(Harness):
     """Model files of the frameworks that train without parameter servers, and of the reference, by turns."""
 
     models: tuple[tuple[str, str, str], ...] = (
-        ("torch", "tests/torch/zoo", "flowers"),
-        ("jax", "tests/jax/zoo", "flowers"),
-        ("reference", "tests/job/zoo", "paced"),
+        ("torch model file", "tests/torch/zoo", "flowers"),
+        ("jax model file", "tests/jax/zoo", "flowers"),
+        ("reference model file", "tests/job/zoo", "paced"),
     )
     """Framework, model zoo and model file."""
 
@@ -424,22 +441,13 @@ class ModelsHarness(Harness):
 
     def result_of(self, run: str) -> Path:
         """Return where the result of a run is."""
-        suffix = ".pt" if self.framework_of(self.runs[-1]) == "torch" else ".npz"
+        suffix = ".pt" if self.framework_of(self.runs[-1]) == "torch model file" else ".npz"
         return self.directory / f"{run}{suffix}"
 
     def finish(self, place: JobPlace) -> None:
         """Let the rest of the data be trained at once, or stop the job once its group is whole again."""
         self.go.touch()
         super().finish(place)
-
-    def table(self) -> str:
-        """Return the report, with the faults that hit by framework."""
-        hits: Counter[str] = Counter()
-        for run in self.runs:
-            hits[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
-        return "\n".join(
-            [super().table(), "", *(f"{name:<44} {count:>15}" for name, count in sorted(hits.items()))]
-        )
 
 
 class PsHarness(Harness):

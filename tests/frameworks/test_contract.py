@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,8 +33,13 @@ from tests import torch as torch_tests
 
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
-NAMES = ("jax", "keras", "mxnet", "reference", "tf_keras", "torch")
-"""Those of this package; what is installed besides is not tested here."""
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
+NAMES = (
+    ("jax", "keras", "mxnet", "reference", "tf_keras", "torch")
+    if BACKEND == "tensorflow"
+    else (f"keras_{BACKEND}",)
+)
+"""Those of this package; what is installed besides is not tested here. Keras computes with one library in a process."""
 NEEDS: dict[str, Callable[[], None]] = {
     "jax": jax_tests.need_jax,
     "mxnet": mxnet_tests.need_mxnet,

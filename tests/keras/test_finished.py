@@ -13,8 +13,8 @@ import pytest
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.keras.finished import export_state
 from elasticdl.keras.trained import KerasTrained
+from elasticdl.spec import framework
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.trained import GroupState, Weights
@@ -78,10 +78,10 @@ def test_it_predicts_and_is_exported_as_the_job_would_have_written_it(
         np.array_equal(one, other.numpy())
         for one, other in zip(weights_in_training, written.trainable_variables, strict=True)
     )
-    export_state(*model_file(source), state, str(tmp_path / "later.keras"), "keras")
+    framework.find("keras").export_state(*model_file(source), state, str(tmp_path / "later.keras"), "keras")
     later = keras.models.load_model(tmp_path / "later.keras")
     assert all(map(np.array_equal, later.get_weights(), written.get_weights()))
-    export_state(*model_file(source), state, str(tmp_path / "later"), "saved_model")
+    framework.find("keras").export_state(*model_file(source), state, str(tmp_path / "later"), "saved_model")
     assert np.allclose(predicted(tmp_path / "later"), wanted, rtol=0, atol=0)
 
 
@@ -94,7 +94,9 @@ def test_a_state_of_another_model_is_refused_with_the_first_difference(
         match=r"checkpoint-1: the checkpoint is of another model .* expected dense/kernel float32 \[3, 1\], received dense/kernel "
         r"float32 \[3, 4\]; give the --model_def",
     ):
-        export_state(*model_file(), state, str(tmp_path / "no.keras"), "keras")
+        framework.find("keras").export_state(*model_file(), state, str(tmp_path / "no.keras"), "keras")
     with pytest.raises(BadModel, match=r"expected adam/iteration int64 .*, received sgd/iteration int64"):
-        export_state(*model_file(AVERAGED), state, str(tmp_path / "no.keras"), "keras")
+        framework.find("keras").export_state(
+            *model_file(AVERAGED), state, str(tmp_path / "no.keras"), "keras"
+        )
     assert not list(tmp_path.glob("no*"))

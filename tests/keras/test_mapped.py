@@ -53,6 +53,28 @@ def test_maps_one_after_the_other_make_what_a_dataset_makes() -> None:
     )
 
 
+def branching(features: Any, labels: Any) -> Any:
+    return {**features, "x": tf.cond(labels[0] < 1, lambda: features["x"], lambda: -features["x"])}, labels
+
+
+def looping(features: Any, labels: Any) -> Any:
+    return {**features, "x": tf.map_fn(tf.identity, features["x"])}, labels
+
+
+@pytest.mark.parametrize("more", [branching, looping])
+def test_control_flow_runs_in_the_pool_and_all_else_on_the_thread_that_calls(
+    more: Callable[..., Any],
+) -> None:
+    simple = pipeline(lambda data: data.map(divide))
+    made = pipeline(lambda data: data.map(divide).map(more))
+    mine, other = made(NUMBERS).data, simple(NUMBERS).data
+    assert (made._inline, simple._inline) == (False, True)
+    assert not runs_dataset(made)
+    assert mine is not None
+    assert other is not None
+    np.testing.assert_array_equal(mine[0]["x"], other[0]["x"])
+
+
 def noisy(features: Any, labels: Any) -> Any:
     return tf.random.uniform([7], seed=3), labels
 

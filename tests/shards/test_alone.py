@@ -17,7 +17,7 @@ from elasticdl.errors import BadData, BadModel, BadSetting, Unwritable
 from elasticdl.worker.shards import face
 from elasticdl.worker.shards.alone import AloneTasks
 from elasticdl.worker.shards.output import TaskOutput, parts_in
-from elasticdl.worker.shards.source import Numbers, open_source
+from elasticdl.worker.shards.source import Numbers, fingerprint_of, open_source
 from elasticdl.worker.shards.task import ShardTask
 
 
@@ -45,6 +45,14 @@ def test_numbers_are_cut_in_their_order() -> None:
 @pytest.mark.parametrize("items", [["ab", "def"], np.array(["ab", "def"])])
 def test_items_of_a_sequence(items: Any) -> None:
     assert [list(task) for task in through(begun(items, 1))] == [["ab"], ["def"]]
+
+
+def test_the_fingerprint_of_items_is_of_what_is_the_same_in_every_process() -> None:
+    mixed = [None, True, 1.5, 10**5000, ("a", b"\xff", [Path("b")]), "\udcff"]
+    assert fingerprint_of(mixed) == fingerprint_of(tuple(mixed))
+    assert fingerprint_of(mixed) != fingerprint_of(mixed[::-1])
+    assert fingerprint_of([["ab"], "c"]) != fingerprint_of([["ab", "c"]])
+    assert fingerprint_of([object()]) == fingerprint_of([object()])
 
 
 def test_records_of_files_and_no_task_has_those_of_two(tmp_path: Path) -> None:

@@ -28,12 +28,12 @@ from elasticdl.control.protocol.psmessages import Leave
 from elasticdl.control.protocol.tasking import STATE
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.loopplan import LoopPlan
-from elasticdl.errors import BadSetting, Cancelled
+from elasticdl.errors import BadData, BadSetting, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
 from elasticdl.worker.events import Connected, DrainRequested, Exit, ProgramError, Received
 from elasticdl.worker.loop.control import Left
 from elasticdl.worker.shards.session import JobTasks
-from elasticdl.worker.shards.source import Numbers
+from elasticdl.worker.shards.source import Items, Numbers
 
 KEY = b"key"
 
@@ -199,6 +199,17 @@ def test_a_program_that_processes_something_else_is_refused() -> None:
     error = rig.process.said[-1]
     assert isinstance(error, ProgramError)
     assert error.kind == "bad-input"
+
+
+@pytest.mark.parametrize("here", [["b.png", "a.png"], ["a.png", "c.png"], ("a.png", b"b.png")])
+def test_a_list_of_other_items_is_refused(here: Any) -> None:
+    """As every worker lists a folder for itself, in any order; the same list is taken."""
+    rig = Rig()
+    rig.process.data = Future()
+    rig.process.data.set_result(Data(Items(["a.png", "b.png"]).shards, (), LoopPlan(2, 1, 1, shuffle=False)))
+    with pytest.raises(BadData, match=r"in another order.*\. Sort what comes from a folder"):
+        rig.session.begin(Items(here), 1)
+    rig.session.begin(Items(("a.png", "b.png")), 1)
 
 
 def test_a_job_that_ends_before_its_data_is_known() -> None:

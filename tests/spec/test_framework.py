@@ -74,7 +74,8 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
     unknown = refusal(zoo, "", framework="kers")
     assert (
         unknown
-        == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, mxnet, reference, tf_keras, torch"
+        == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, keras_jax, keras_torch, mxnet, reference, "
+        "tf_keras, torch"
     )
 
 

@@ -174,11 +174,20 @@ class Counting(torch.nn.Module):
         return self.last(rows)
 
 
-def test_whole_numbers_count_steps_and_not_chunks() -> None:
-    workers = [adapter_of(made_of(lambda: Counting(lambda rows: 1, torch.tensor(0)))) for _ in range(2)]
+def test_whole_numbers_count_steps_and_not_chunks_and_infinite_ones_stay() -> None:
+    def masked() -> Any:
+        made = Counting(lambda rows: 1, torch.tensor(0))
+        made.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        return made
+
+    workers = [adapter_of(made_of(masked)) for _ in range(2)]
     for number in (1, 2, 3):
         commit(workers, [records(FULL, number), records(3), records(FULL, 2 * number)], number)
     assert [one.model.counted.item() for one in workers] == [3, 3]
+    for made in workers:
+        assert made.model.mask.tolist() == [0.0, -torch.inf]
+        made.compute(made.convert(records(FULL)), 4, 0)
+        assert made.take(alone=True), "finite"
 
 
 def test_buffers_that_workers_cannot_agree_on_are_refused() -> None:

@@ -434,6 +434,17 @@ def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:
     assert sent(run(member, Tick())[1]) == [promise]
 
 
+def test_another_master_hears_of_a_wish_to_stop_before_the_promise() -> None:
+    """It would answer the promises of all with an ordinary view."""
+    member, said = run(trained(), StopRequested("loss is low"))
+    wish, promise = sent(said)
+    assert isinstance(promise, NextView)
+    register, *others = sent(run(member, Disconnected(), Connected())[1])
+    assert isinstance(register, Register)
+    assert register.report.sealed < promise.report.sealed
+    assert others == [wish, promise]
+
+
 @pytest.mark.parametrize("flag", [0, 1], ids=["", "a joiner waits"])
 def test_a_callback_that_stops_ends_the_view_at_this_very_step(flag: int) -> None:
     """All members run the same callbacks, so nobody continues to the next step; the wish comes before the promise."""

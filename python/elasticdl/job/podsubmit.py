@@ -24,6 +24,7 @@ from elasticdl.errors import BadSetting
 from elasticdl.job.clusterspec import settle
 from elasticdl.job.podjob import PodJob
 from elasticdl.spec import edge
+from elasticdl.spec.framework import recorded
 from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_pods, check_servers
 from elasticdl.spec.pods import Volume, amount
@@ -84,6 +85,8 @@ def _left_after_deleting(api: Api, name: str) -> str:
 def prepare(spec: JobSpec) -> JobSpec:
     """Check the settings of a job for Kubernetes, and put in what this machine knows; needs no cluster. Raises BadSetting."""
     _check(spec)
+    if spec.model_def and Path(spec.model_zoo).is_dir():
+        spec = recorded(spec)
     # A pod sees all cores of its node, and nodes differ: what it may use is in the settings.
     cores = {**spec.worker_resource_request, **spec.worker_resource_limit}.get("cpu", "1")
     return settle(replace(spec, threads_per_worker=spec.threads_per_worker or max(1, int(amount(cores)))))

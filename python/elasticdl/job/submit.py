@@ -23,6 +23,7 @@ from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
 from elasticdl.page.port import check_port
 from elasticdl.spec import edge
+from elasticdl.spec.framework import recorded
 from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
@@ -235,6 +236,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
         custom_reader, directory = False, Path(spec.output).is_dir()  # its result may be either
     else:
         model = check_model_file(spec)
+        spec = recorded(spec)
         custom_reader, directory = model.custom_reader, not model.format.suffix
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+from elasticdl.errors import BadModel
 
 if TYPE_CHECKING:
     from elasticdl.keras.layers import Embedding
@@ -13,6 +16,11 @@ __all__ = ["Embedding"]
 def __getattr__(name: str) -> Any:
     """Import the layer, and TensorFlow, when it is first used."""
     if name == "Embedding":
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            raise BadModel(
+                f"elasticdl.keras.Embedding computes with TensorFlow, and Keras with {backend} here; use keras.layers.Embedding"
+            )
         from elasticdl.keras.layers import Embedding
 
         return Embedding

@@ -7,38 +7,35 @@ wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from elasticdl.catalog.tablereader import TableReader
-from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
-from elasticdl.keras.building import built_optimizer, make_model
-from elasticdl.keras.callbacks import GroupCallbacks
+from elasticdl.keras.betweensteps import BetweenSteps
+from elasticdl.keras.building import built_optimizer
 from elasticdl.keras.evaluation import KerasEvaluator, OwnWeights
 from elasticdl.keras.export import export
-from elasticdl.keras.feed import Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
-from elasticdl.keras.monitored import monitored
 from elasticdl.keras.serving import served
+from elasticdl.keras.shown import show
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
-from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
+from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
-from elasticdl.worker.modelstate import ModelState
 from elasticdl.worker.seeds import chunk_seeds
 
 
-class KerasAdapter:
+class KerasAdapter(BetweenSteps):
     """Implements `elasticdl.worker.contract.adapter.Adapter`."""
 
     def __init__(
@@ -61,8 +58,6 @@ class KerasAdapter:
         self._flat: Any = None
         self._sum: npt.NDArray[Any] | None = None
         self._summed = False
-        self._last: StateImage | None = None
-        """The state as callbacks left it at the end of training; None if they have no say in it."""
 
     # ------------------------------------------------------------------ building
 
@@ -86,22 +81,11 @@ class KerasAdapter:
             self._xla(),
             user.path,
         )
-        self._callbacks = GroupCallbacks(
-            user.callbacks,
-            self.model,
-            self.optimizer,
-            self._spec.num_epochs,
-            user.path,
-            self._process,
-            monitored(user, self._spec),
-        )
+        self._keep(user, self._spec, self._process)
         self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
         try:
             self.compute(batch, 0, 0)
             self.size = self._step.size
-            kept = self._callbacks.best_weights()
-            own = self._library.optimizer_variables(self.optimizer)
-            self._state = ModelState([*self._library.variables(self.model), *own, *kept])
             before = self._state.image([])
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)
@@ -179,74 +163,7 @@ class KerasAdapter:
         """Return what evaluates this model, with nothing traced yet."""
         return KerasEvaluator(self._user, self._spec, metadata, self.model, OwnWeights(self.model))
 
-    @property
-    def writes(self) -> bool:
-        """Return whether this member writes what callbacks write to files; exactly one member should."""
-        return self._callbacks.writes
-
-    @writes.setter
-    def writes(self, value: bool) -> None:
-        self._callbacks.writes = value
-
-    def logs(self, logs: StepLogs) -> str | None:
-        """Run callbacks after a commit; return a reason if they want the job to stop."""
-        return self._callbacks.logs(logs)
-
-    def gate(self, logs: GateLogs) -> str | None:
-        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
-        return self._callbacks.gate(logs)
-
-    def end_training(self) -> None:
-        """Run what callbacks do at the end of training, on the weights that are exported; the committed state stays as it is."""
-        self._callbacks.make_up()
-        if not self._callbacks.act_at_end:
-            return
-        before = self.image()
-        self._library.finalize(self.optimizer, self.model)
-        self._callbacks.end()
-        self._last = self.image()
-        self._state.load(before)
-
-    def image(self) -> StateImage:
-        """Copy the committed state."""
-        return self._state.image(self._callbacks.state())
-
-    def describe_image(self) -> tuple[Mapping[str, Any], int]:
-        """Return the `meta` of an image, and the bytes of its body."""
-        return self._state.meta(self._callbacks.state()), self._state.size
-
-    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
-        """Copy these bytes of an image's body."""
-        return self._state.part(first, end)
-
-    def load(self, image: StateImage) -> None:
-        """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
-        self._state.check(image)
-        self._callbacks.restore(image.meta.get("callbacks", []))
-        self._state.load(image)
-
-    def digest(self) -> str:
-        """Return a digest of the bits of model and optimizer (hexadecimal)."""
-        return self._state.digest()
-
-    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
-        """Write the model for plain users of Keras; the state stays as it is. Raises OSError with what was at `path` intact."""
-        self._callbacks.make_up()  # the exporter before this one may have been lost after the end of training
-        if path:
-            self._write(path, kind)
-        return self.digest()
-
     def _write(self, path: str, kind: str) -> None:
-        before, spec = self.image(), self._pipeline.spec
+        spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
-        attached = self._library.detach(self.model)
-        try:
-            if self._last is None:
-                self._library.finalize(self.optimizer, self.model)
-            else:
-                self._state.load(self._last)
-            export(self._served, path, kind, spec[0])
-        finally:
-            if attached is not None:
-                self.model.optimizer = attached
-            self._state.load(before)
+        export(self._served, path, kind, spec[0])

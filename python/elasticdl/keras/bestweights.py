@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +25,7 @@ class BestWeight:
         """`kept` returns the callback's list, in which this array has its place."""
         self.path = path
         self.shape = tuple(like.shape)
-        self._dtype = np.asarray(like.value).dtype
+        self._dtype = np.dtype(keras.backend.standardize_dtype(like.dtype))
         self._kept = kept
         self._place = place
 

@@ -15,16 +15,18 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.control.protocol.metricstates import MetricCatalog, combine
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.feed import Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.internals import clear_losses
 from elasticdl.keras.library import library_of
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.metricvalues import EvaluationMetrics, Seen
+from elasticdl.keras.shown import show
+from elasticdl.keras.trial import trial_batches
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
-from elasticdl.worker.contract.records import Records, picked
+from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
@@ -106,7 +108,7 @@ class KerasEvaluator:
 
     def prepare(self, sample: Records) -> None:
         """Trace everything and try the metrics on parts of `sample`. Raises BadModel or BadData for what only running shows."""
-        samples = _trial_batches(self._user, self._pipeline, sample)
+        samples = trial_batches(self._user, self._pipeline, sample)
         spec, forward, seeds = self._pipeline.spec, self._forward, self._seeds(0, 0)
         assert spec is not None, "feed has been traced"
         with _refusing(self._user, spec):
@@ -183,20 +185,6 @@ class KerasEvaluator:
                 mean += tf.cast(tf.reduce_sum(own), tf.float64)
         clear_losses(self._model)
         return Seen(labels, predictions, weights, mean, examples)
-
-
-def _trial_batches(user: UserModel, pipeline: FeedPipeline, sample: Records) -> tuple[Batch, Batch]:
-    """Return what `feed` makes of two parts of a sample, of different sizes. Raises BadData if it makes no example of them."""
-    count = len(sample)
-    cut = max(1, (count - 1) // 2)
-    rest = range(cut, count) if count > 2 else (*range(count), 0)
-    parts = (picked(sample, range(cut)), picked(sample, rest))
-    found = [batch for batch in map(pipeline, parts) if batch.data is not None]
-    if not found:
-        raise BadData(
-            f"{user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-        )
-    return found[0], found[-1]
 
 
 @contextmanager

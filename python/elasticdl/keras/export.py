@@ -7,17 +7,12 @@ a SavedModel carries the computation itself.
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from elasticdl.errors import BadSetting
 from elasticdl.files.output import made_beside
+from elasticdl.keras.kerasfile import os_errors
 from elasticdl.keras.streaming import Matrix, write_keras, write_saved_model
 
 
@@ -37,28 +32,3 @@ def export(model: Any, path: str, kind: str, features: Any, matrices: Sequence[M
                 write_saved_model(model, written, matrices, features)
         case _:
             raise BadSetting(f"--output_format: expected keras or saved_model, received {kind!r}")
-
-
-_HDF5 = re.compile(r"errno = (\d+)")
-
-
-@contextmanager
-def os_errors() -> Iterator[None]:
-    """Let what HDF5 and TensorFlow make of an error of the file system be that error again, without descriptors and drafts' names."""
-    try:
-        yield
-    except (OSError, RuntimeError, tf.errors.OpError) as error:
-        number = _errno(error)
-        if number is None:
-            raise
-        raise OSError(number, os.strerror(number)) from error
-
-
-def _errno(error: Exception) -> int | None:
-    if isinstance(error, tf.errors.OpError):
-        # It has only the text; the longest, because one may be part of another.
-        said = [number for number in errno.errorcode if os.strerror(number) in error.message]
-        return max(said, key=lambda number: len(os.strerror(number)), default=None)
-    if found := _HDF5.search(str(error)):
-        return int(found[1])
-    return error.errno if isinstance(error, OSError) else None

@@ -24,7 +24,8 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.mapped import mapped, unrewritten
+from elasticdl.keras.mapped import as_traced, mapped
+from elasticdl.keras.shown import show
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
@@ -61,6 +62,8 @@ class FeedPipeline:
         self._metadata = metadata
         self._path = path
         self._traced: Any = None
+        self._inline = False
+        """The function that was traced runs on the thread that calls it."""
         self.spec: tuple[Any, ...] | None = None
         """What `feed` gives, with an unknown number of examples: the signature of everything that takes a batch."""
         self.expected = _CHUNK if self._whole else _EXAMPLES
@@ -87,7 +90,7 @@ class FeedPipeline:
                 text = f"{self._path}: feed failed: {describe(error, self._path)}"
                 raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
         try:
-            with unrewritten():
+            with as_traced(inline=self._inline):
                 data = self._traced(tensors)
         except tf.errors.OpError as error:
             # What a Python function raises has the type of another error of TensorFlow, and may say anything.
@@ -137,6 +140,8 @@ class FeedPipeline:
             batch = mapped(dataset, source, records)
             if batch is None:
                 batch = dataset.get_single_element()
+            else:
+                self._inline = not _has_control_flow(tf.compat.v1.get_default_graph())
         else:
             if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
                 raise BadData(
@@ -253,7 +258,7 @@ def _run_inline(graph: Any) -> None:
     inline knows no branches and loops, so functions with these are left to the pool, as they are in a pipeline of their own.
     """
     inline = attr_value_pb2.AttrValue(b=False)
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    library = _library(graph.as_graph_def())
     for operation in graph.get_operations():
         attributes = operation.node_def.attr
         if "use_inter_op_parallelism" in attributes and not _branches(_functions(attributes), library):
@@ -265,13 +270,29 @@ _LOWERED = "_lower_using_switch_merge"
 _CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"}
 
 
+def _has_control_flow(graph: Any) -> bool:
+    """Tell whether a graph, or a function that runs as a part of it, has control flow."""
+    definition = graph.as_graph_def()
+    called = set[str]().union(*(_functions(node.attr) for node in definition.node))
+    return any(map(_is_control_flow, definition.node)) or _branches(called, _library(definition))
+
+
+def _library(definition: Any) -> dict[str, Any]:
+    """Return the functions of a graph by their names."""
+    return {function.signature.name: function for function in definition.library.function}
+
+
+def _is_control_flow(node: Any) -> bool:
+    return node.op in _CONTROL_FLOW or (_LOWERED in node.attr and node.attr[_LOWERED].b)
+
+
 def _branches(names: Iterable[str], library: Mapping[str, Any]) -> bool:
     """Tell whether any of these functions, or one that runs as a part of it, has control flow."""
     found, open_ = set(names), list(names)
     while open_:
         function = library.get(open_.pop())
         for node in function.node_def if function is not None else ():
-            if node.op in _CONTROL_FLOW or (_LOWERED in node.attr and node.attr[_LOWERED].b):
+            if _is_control_flow(node):
                 return True
             if "Dataset" in node.op:  # it runs its functions itself
                 continue
@@ -286,17 +307,3 @@ def _functions(attributes: Mapping[str, Any]) -> set[str]:
     return {value.func.name for value in attributes.values() if value.HasField("func")} | {
         function.name for value in attributes.values() for function in value.list.func
     }
-
-
-def show(structure: Any) -> str:
-    """Write a structure of tensor specs as a person would: (float32 [28, 28], int64 [])."""
-    match structure:
-        case dict():
-            return "{" + ", ".join(f"{key!r}: {show(part)}" for key, part in structure.items()) + "}"
-        case tuple() | list():
-            return "(" + ", ".join(show(part) for part in structure) + ")"
-    shape, dtype = getattr(structure, "shape", None), getattr(structure, "dtype", None)
-    if dtype is None:
-        return type(structure).__name__
-    dimensions = "[?]" if shape is None or getattr(shape, "rank", 0) is None else str(list(shape))
-    return f"{getattr(dtype, 'name', dtype)} {dimensions}"

@@ -6,13 +6,14 @@ last word at the end of training, such as `EarlyStopping` with the best weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.building import built_optimizer, new_model
 from elasticdl.keras.callbacks import GroupCallbacks
-from elasticdl.keras.export import export
+from elasticdl.keras.held import held
 from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.monitored import monitored_in_evaluations
 from elasticdl.keras.serving import served
@@ -43,9 +44,8 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
         _WRITES_NOTHING,
         monitored_in_evaluations(user),
     )
-    variables = ModelState(
-        [*library.variables(model), *library.optimizer_variables(optimizer), *callbacks.best_weights()]
-    )
+    own = [*library.variables(model), *library.optimizer_variables(optimizer)]
+    variables = ModelState([*held(own), *callbacks.best_weights()])
     try:
         variables.check(state.image)
         callbacks.restore(state.image.meta.get("callbacks", []))
@@ -62,9 +62,9 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
 
 
 def export_state(
-    user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str, library: Library = KERAS
+    user: UserModel, spec: JobSpec, state: GroupState, write: Callable[[Any], None], library: Library = KERAS
 ) -> None:
-    """Write the model of a state as `kind`. Raises BadModel, or OSError with what was at `path` intact."""
+    """Write the model of a state by `write`. Raises BadModel, and what that raises."""
     model = new_model(user, spec.seed, library)
     if not getattr(model, "inputs", None):
         raise BadModel(
@@ -72,4 +72,4 @@ def export_state(
             "functional model, or evaluate and predict with the checkpoint itself"
         )
     finish(user, model, state)
-    export(served(user, model), path, kind, ())
+    write(served(user, model))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.cluster.cluster import ProcessName
-from elasticdl.errors import BadModel
+from elasticdl.errors import BadModel, BadSetting
 from elasticdl.keras.stepcallbacks import ZooFile, refused_callback
+from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
@@ -23,33 +25,42 @@ if TYPE_CHECKING:
     from elasticdl.keras.restored import RestoredModel
 
 
+SYMBOLS = (
+    Symbol("feed", ("dataset", "mode", "metadata")),
+    Symbol("loss", ("labels", "predictions"), is_function=False),
+    Symbol("optimizer"),
+    Symbol("callbacks", required=False),
+    Symbol("eval_metrics_fn", required=False),
+    Symbol("prediction_outputs_processor", required=False),
+)
+BACKEND = "KERAS_BACKEND"
+"""The environment variable by which people choose what Keras computes with."""
+_TENSORFLOW = "tensorflow"
+ON_OTHERS = {"jax": "keras_jax", "torch": "keras_torch"}
+"""What else Keras computes with, and the frameworks that do."""
+
+
 class KerasFramework:
     """Implements `elasticdl.worker.contract.framework.Framework`."""
 
     name = "keras"
     imports: tuple[str, ...] = ("keras", "tensorflow", "elasticdl.keras")
-    symbols = (
-        Symbol("feed", ("dataset", "mode", "metadata")),
-        Symbol("loss", ("labels", "predictions"), is_function=False),
-        Symbol("optimizer"),
-        Symbol("callbacks", required=False),
-        Symbol("eval_metrics_fn", required=False),
-        Symbol("prediction_outputs_processor", required=False),
-    )
+    symbols = SYMBOLS
     formats = (OutputFormat("keras", ".keras"), OutputFormat("saved_model"))
     has_ps = True
 
+    def variant(self, spec: JobSpec) -> str:
+        """Return the name of the framework that a job's environment asks for, or this process's. Raises BadSetting if there is none."""
+        backend = str(spec.envs.get(BACKEND) or os.environ.get(BACKEND) or _TENSORFLOW)
+        if backend not in (_TENSORFLOW, *ON_OTHERS):
+            known = ", ".join(sorted((_TENSORFLOW, *ON_OTHERS)))
+            raise BadSetting(
+                f"{BACKEND}: expected {known}, received {backend!r}{nearest(backend, ON_OTHERS)}"
+            )
+        return self.name if backend == _TENSORFLOW else ON_OTHERS[backend]
+
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
-        """Raise BadSetting for another backend than TensorFlow, BadModel for callbacks that a job with parameter servers can't have.
-
-        Of callbacks it finds what the tree tells.
-        """
-        from elasticdl.keras import runtime
-
-        runtime.check_backend()
-        self._check_callbacks(spec, defined)
-
-    def _check_callbacks(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
+        """Raise BadModel for callbacks that a job with parameter servers can't have, as far as the tree tells."""
         callbacks = defined.get("callbacks")
         if callbacks is None or not spec.num_ps_pods:
             return
@@ -79,13 +90,7 @@ class KerasFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
-        user = load(spec, self.symbols)
-        if not callable(user.loss) and not isinstance(user.loss, Mapping):
-            raise BadModel(
-                f"{user.path}: {spec.loss} is a {type(user.loss).__name__}; "
-                "expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
-            )
-        return user
+        return load_keras(spec, self.symbols)
 
     def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
         """Return the adapter of a synchronous worker."""
@@ -107,9 +112,10 @@ class KerasFramework:
 
     def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
         """Write the model of a group's state. Raises BadModel or OSError."""
+        from elasticdl.keras.export import export
         from elasticdl.keras.finished import export_state
 
-        export_state(user, spec, state, path, kind, self._library())
+        export_state(user, spec, state, lambda model: export(model, path, kind, ()), self._library())
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""
@@ -122,6 +128,17 @@ class KerasFramework:
         from elasticdl.keras.library import KERAS
 
         return KERAS
+
+
+def load_keras(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
+    """Import a model file of Keras. Raises BadModel, also for a loss that is none."""
+    user = load(spec, symbols)
+    if not callable(user.loss) and not isinstance(user.loss, Mapping):
+        raise BadModel(
+            f"{user.path}: {spec.loss} is a {type(user.loss).__name__}; "
+            "expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
+        )
+    return user
 
 
 FRAMEWORK = KerasFramework()

@@ -28,6 +28,11 @@ def seed_states(model: Any) -> list[Any]:
     return list(found.values())
 
 
+def set_value(variable: Any, value: Any) -> None:
+    """Give a variable on JAX an array that a compiled update has returned: `assign` looks at it first, once for each variable and step."""
+    variable._value = value
+
+
 def clear_losses(model: Any) -> None:
     """Forget the losses that `add_loss` collected in the last call, as `Model.fit` does before each; they would be counted again."""
     model._clear_losses()

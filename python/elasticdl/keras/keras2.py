@@ -59,8 +59,8 @@ def _weights(variables: Iterable[Any]) -> list[Any]:
 class _MeanOf(tf_keras.metrics.Mean):  # type: ignore[misc]  # Keras has no types
     """The mean of a function's values; Keras' own wrapper casts labels to floats first."""
 
-    def __init__(self, function: Callable[[Any, Any], Any], name: str) -> None:
-        super().__init__(name, dtype="float64")
+    def __init__(self, function: Callable[[Any, Any], Any], name: str, dtype: str) -> None:
+        super().__init__(name, dtype=dtype)
         self._function = function
 
     def update_state(self, labels: Any, predictions: Any, sample_weight: Any = None) -> Any:
@@ -187,9 +187,9 @@ class Keras2:
         rate = optimizer._learning_rate
         return float(rate(step) if callable(rate) else rate)
 
-    def averaging(self, function: Callable[[Any, Any], Any], name: str) -> Any:
+    def averaging(self, function: Callable[[Any, Any], Any], name: str, dtype: str) -> Any:
         """Return a metric that averages the values of a function."""
-        return _MeanOf(function, name)
+        return _MeanOf(function, name, dtype)
 
     def metric_variables(self, metric: Any) -> list[Any]:
         """Return a metric's variables."""

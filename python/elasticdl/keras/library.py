@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import keras
-import tensorflow as tf
 
 from elasticdl.keras import internals
+from elasticdl.keras.runtime import without
 
 
 class Values(Protocol):
@@ -88,8 +88,8 @@ class Library(Protocol):
     def rate_at(self, optimizer: Any, step: int) -> float:
         """Return the learning rate at a step."""
 
-    def averaging(self, function: Callable[[Any, Any], Any], name: str) -> Any:
-        """Return a metric that averages the values of a function (labels, predictions) in float64."""
+    def averaging(self, function: Callable[[Any, Any], Any], name: str, dtype: str) -> Any:
+        """Return a metric that averages the values of a function (labels, predictions)."""
 
     def metric_variables(self, metric: Any) -> list[Any]:
         """Return a metric's variables."""
@@ -118,7 +118,8 @@ class Keras3:
     def begin(self, seed: int) -> None:
         """Forget models made before, and seed all that draws initial weights."""
         keras.utils.clear_session(free_memory=False)
-        keras.utils.set_random_seed(seed % 2**32)
+        with without("tensorflow"):  # which this would import to seed it, whatever Keras computes with
+            keras.utils.set_random_seed(seed % 2**32)
 
     def is_optimizer(self, made: Any) -> bool:
         """Tell whether an object is an optimizer of this library."""
@@ -146,6 +147,8 @@ class Keras3:
 
     def try_call(self, model: Any, features: Any, spec: Any) -> Any:
         """Call a model symbolically."""
+        import tensorflow as tf  # Keras 3 may compute with something else
+
         return model(tf.nest.map_structure(_symbol, features, spec), training=True)
 
     def seed_states(self, model: Any) -> list[Any]:
@@ -197,9 +200,9 @@ class Keras3:
             optimizer.iterations.assign(step)
         return float(optimizer.learning_rate)
 
-    def averaging(self, function: Callable[[Any, Any], Any], name: str) -> Any:
+    def averaging(self, function: Callable[[Any, Any], Any], name: str, dtype: str) -> Any:
         """Return a metric that averages the values of a function."""
-        return keras.metrics.MeanMetricWrapper(function, name, dtype="float64")
+        return keras.metrics.MeanMetricWrapper(function, name, dtype=dtype)
 
     def metric_variables(self, metric: Any) -> list[Any]:
         """Return a metric's variables."""
@@ -228,7 +231,9 @@ class Keras3:
 
 
 def _symbol(sample: Any, spec: Any) -> Any:
-    """Return the symbol of a tensor of any number of examples."""
+    """Return the symbol of TensorFlow's tensor of any number of examples."""
+    import tensorflow as tf
+
     sparse, ragged = isinstance(sample, tf.SparseTensor), isinstance(sample, tf.RaggedTensor)
     # other sizes than that of the first are a matter of chance for what is not dense
     shape = spec.shape if sparse or ragged else sample.shape

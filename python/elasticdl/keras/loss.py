@@ -10,16 +10,16 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
+import keras
 
 from elasticdl.errors import BadModel
-from elasticdl.keras.library import Library, library_of
+from elasticdl.keras.library import KERAS, Library, library_of
 
 
 class ChunkLoss:
     """(labels, predictions, sample weights or None) → scalar tensor, a mean over the examples."""
 
-    def __init__(self, loss: Any, where: str, library: Library) -> None:
+    def __init__(self, loss: Any, where: str, library: Library = KERAS) -> None:
         """`loss`: a function, a Keras loss (or its class), or a dict of them by output; `where` names it in messages.
 
         `library`: of the model.
@@ -58,33 +58,40 @@ class ChunkLoss:
         else:
             value = loss(labels, predictions)
         try:
-            value = tf.convert_to_tensor(value)
+            value = keras.ops.convert_to_tensor(value)
         except (TypeError, ValueError):
             raise BadModel(
                 f"{where}: expected a scalar or one value per example, received {value!r}"
             ) from None
-        if not value.dtype.is_floating:
-            raise BadModel(f"{where}: expected a loss of a float type, received {value.dtype.name}")
-        if value.shape.rank == 0:
+        kind, shape = keras.backend.standardize_dtype(value.dtype), shape_of(value)
+        if not keras.backend.is_float_dtype(kind):
+            raise BadModel(f"{where}: expected a loss of a float type, received {kind}")
+        if shape == ():
             if not taken:
                 raise BadModel(
                     f"{where}: feed gives sample weights, but the loss is a function that returns a scalar; "
                     "take a third parameter sample_weight, or return one value per example"
                 )
             return value
-        expected = tf.nest.flatten(predictions)[0].shape
-        if (
-            value.shape.rank is not None
-            and expected.rank
-            and not value.shape[:1].is_compatible_with(expected[:1])
-        ):
+        expected = shape_of(keras.tree.flatten(predictions)[0])
+        if shape and expected and not may_be(shape[0], expected[0]):
             raise BadModel(
-                f"{where}: expected a scalar or one value per example (shape {expected[:1]}), received the shape {value.shape}"
+                f"{where}: expected a scalar or one value per example (shape {list(expected[:1])}), received the shape {list(shape)}"
             )
         if not taken:
-            weights = tf.cast(weights, value.dtype)
-            value = value * tf.reshape(weights, [-1] + [1] * (value.shape.rank - 1))
-        return tf.reduce_mean(value)
+            weights = keras.ops.cast(weights, kind)
+            value = value * keras.ops.reshape(weights, [-1] + [1] * (len(value.shape) - 1))
+        return keras.ops.mean(value)
+
+
+def shape_of(tensor: Any) -> tuple[int | None, ...] | None:
+    """Return the shape of a tensor, None where a dimension is not known; None for one of TensorFlow's of which nothing is known."""
+    return None if getattr(tensor.shape, "rank", 0) is None else tuple(tensor.shape)
+
+
+def may_be(one: int | None, other: int | None) -> bool:
+    """Tell whether two dimensions may be the same."""
+    return one is None or other is None or one == other
 
 
 def _instance(loss: Any, library: Library) -> Any:

@@ -39,21 +39,26 @@ def _function(dataset: Any) -> Any:
 
 
 @contextmanager
-def unrewritten() -> Iterator[None]:
-    """Call functions as they were traced: those of datasets are not rewritten, either, and division by a constant keeps its last bit."""
+def as_traced(*, inline: bool) -> Iterator[None]:
+    """Call functions as they were traced: those of datasets are not rewritten, either, and division by a constant keeps its last bit.
+
+    `inline`: their operations run one after the other on the calling thread, and are not handed to a pool, from which the caller then has
+    to be woken; a large operation takes its threads all the same. Functions with control flow can't be called so.
+    """
     here = context.context()
     before = here.function_call_options
-    here.function_call_options = _AS_TRACED  # of this thread
+    here.function_call_options = _INLINE if inline else _POOLED  # of this thread
     try:
         yield
     finally:
         here.function_call_options = before
 
 
-def _as_traced() -> Any:
+def _as_traced(executor: str | None) -> Any:
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return context.FunctionCallOptions(config_proto=config)
+    return context.FunctionCallOptions(executor_type=executor, config_proto=config)
 
 
-_AS_TRACED = _as_traced()
+_POOLED = _as_traced(None)
+_INLINE = _as_traced("SINGLE_THREADED_EXECUTOR")

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from elasticdl.control.protocol.metricstates import TYPES, Metric, MetricCatalog, StateArray
 from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.keras.feed import show
-from elasticdl.keras.library import Library, library_of
+from elasticdl.keras.library import KERAS, Library, library_of
+from elasticdl.keras.loss import may_be, shape_of
+from elasticdl.keras.shown import show
 from elasticdl.spec.edge import nearest
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.usermodel import UserModel
@@ -66,22 +67,21 @@ class PerExample:
         """Return a tensor whose first dimension is the examples. Raises BadModel if that is not what the function returns."""
         returned = self._function(labels, predictions)
         try:
-            values = tf.convert_to_tensor(returned)
-        except (TypeError, ValueError):
+            values = keras.ops.convert_to_tensor(returned)
+        except (TypeError, ValueError, RuntimeError):
             values = None
-        if values is None or not (
-            values.dtype.is_floating or values.dtype.is_integer or values.dtype.is_bool
-        ):
+        if values is None or not _is_number(values):
             raise BadModel(
                 f"{self._where}: expected one value per example, or a scalar, received {type(returned).__name__}"
             )
-        output = tf.nest.flatten(predictions)[0]
-        self.is_scalar = values.shape.rank == 0
+        output = keras.tree.flatten(predictions)[0]
+        found, wanted = shape_of(values), shape_of(output)
+        self.is_scalar = found == ()
         if self.is_scalar:
-            return tf.broadcast_to(values, tf.shape(output)[:1])
-        if not values.shape[:1].is_compatible_with(output.shape[:1]):
+            return keras.ops.broadcast_to(values, keras.ops.shape(output)[:1])
+        if found and wanted and not may_be(found[0], wanted[0]):
             raise BadModel(
-                f"{self._where}: expected one value per example (shape {output.shape[:1]}), or a scalar, received the shape {values.shape}"
+                f"{self._where}: expected one value per example (shape {list(wanted[:1])}), or a scalar, received the shape {list(found)}"
             )
         return values
 
@@ -134,7 +134,7 @@ class _Entry:
 
     def state(self) -> Arrays:
         """Return a copy of the object's variables."""
-        return [np.array(variable.numpy()) for variable in self.variables()]
+        return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self.variables()]
 
     def value_of(self, state: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
         """Return the values of a state by name."""
@@ -144,14 +144,14 @@ class _Entry:
     def assign(self, state: Sequence[npt.NDArray[Any]]) -> None:
         """Replace the object's variables. Raises BadModel for whole numbers that don't fit."""
         for variable, value in zip(self.variables(), state, strict=True):
-            kind = variable.dtype
-            if value.dtype.kind in "iu" and tf.as_dtype(kind).is_integer and value.size:
+            kind = keras.backend.standardize_dtype(variable.dtype)
+            if value.dtype.kind in "iu" and keras.backend.is_int_dtype(kind) and value.size:
                 limits = np.iinfo(kind)
                 if value.min() < limits.min or value.max() > limits.max:
                     raise BadModel(
                         f"{self.user.where}: its sums don't fit {kind}; give the metric another dtype"
                     )
-            variable.assign(tf.cast(value, kind))
+            variable.assign(keras.ops.cast(value, kind))
 
     def values(self) -> dict[str, MetricValue]:
         """Return the values of the object's variables by name."""
@@ -169,7 +169,7 @@ class EvaluationMetrics:
     catalog: MetricCatalog
     """Known once they have been tried."""
 
-    def __init__(self, user: UserModel, library: Library) -> None:
+    def __init__(self, user: UserModel, library: Library = KERAS) -> None:
         """`library`: of the model, and so of its metrics."""
         self._user, self._library, self._keras = user, library, library.package
 
@@ -197,7 +197,7 @@ class EvaluationMetrics:
                 names[name] = user.where
             tried.append(found)
         self._begin = [found.begin for found in tried]
-        self._flat_begin = [tf.constant(value) for state in self._begin for value in state]
+        self._flat_begin = [keras.ops.convert_to_tensor(value) for state in self._begin for value in state]
         self.catalog = MetricCatalog(
             tuple(
                 Metric(entry.user.name, entry.user.output, _described(entry.metric), found.adds)
@@ -221,12 +221,15 @@ class EvaluationMetrics:
                 raise
             except Exception as error:
                 raise self._failed(entry.user, seen, error) from error
-        return [tf.convert_to_tensor(value) for value in found]
+        return [keras.ops.convert_to_tensor(value) for value in found]
 
     def state_of(self, states: Sequence[Any]) -> Arrays:
         """Return flat states as the catalog describes them."""
         described = self.catalog.task_arrays()
-        return [np.array(value.numpy(), array.dtype) for value, array in zip(states, described, strict=True)]
+        return [
+            np.array(keras.ops.convert_to_numpy(value), array.dtype)
+            for value, array in zip(states, described, strict=True)
+        ]
 
     def values(self, combined: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
         """Return the values of all tasks by name. Raises BadData if they had no example, BadModel for a metric that fails."""
@@ -251,7 +254,7 @@ class EvaluationMetrics:
 
     def _made(self) -> list[_Entry]:
         """Return fresh metrics."""
-        loss = self._keras.metrics.Mean(LOSS, dtype="float64")
+        loss = self._keras.metrics.Mean(LOSS, dtype=widest())
         entries = [_Entry(UserMetric(LOSS, "", loss, f"{self._user.path}: the loss"), loss)]
         entries += [self._entry(one) for one in user_metrics(self._user)]
         of_object: dict[int, str] = {}
@@ -275,7 +278,7 @@ class EvaluationMetrics:
                 f"{one.where}: expected a Keras metric or a function (labels, predictions), received {metric!r:.100}"
             )
         function = PerExample(metric, one.where)
-        return _Entry(one, self._library.averaging(function, one.name), function)
+        return _Entry(one, self._library.averaging(function, one.name, widest()), function)
 
     def _failed(self, one: UserMetric, seen: Seen, error: Exception) -> BadModel:
         text = f"{one.where} failed: {describe(error, self._user.path)}\n"
@@ -350,8 +353,9 @@ def _why_not_added(
     """Return what is different if the states of two chunks are added; nothing if that is the state of both."""
     states = one.state(), other.state()
     added, whole = [mine + theirs for mine, theirs in zip(*states, strict=True)], both.state()
-    zeros = [tf.zeros_like(value) for value in whole]
-    if not _alike([value.numpy() for value in both.updated(zeros, first)], states[0]):
+    zeros = [keras.ops.convert_to_tensor(np.zeros_like(value)) for value in whole]
+    updated = [keras.ops.convert_to_numpy(value) for value in both.updated(zeros, first)]
+    if not _alike(updated, states[0]):
         return "they don't begin at zero"
     if not _alike(added, whole):
         return "the sum of those of two chunks is not that of both"
@@ -434,7 +438,7 @@ def _same(one: Mapping[str, MetricValue], other: Mapping[str, MetricValue]) -> b
 def _plain(value: Any, where: str) -> MetricValue:
     """Return a number or numbers as Python has them. Raises BadModel for anything else."""
     try:
-        numbers = np.asarray(tf.convert_to_tensor(value).numpy())
+        numbers = np.asarray(keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(value)))
         found: MetricValue = numbers.astype(np.float64).tolist()
     except (TypeError, ValueError):
         raise BadModel(
@@ -444,4 +448,18 @@ def _plain(value: Any, where: str) -> MetricValue:
 
 
 def _specs(structure: Any) -> Any:
-    return tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), structure)
+    return keras.tree.map_structure(
+        lambda part: keras.KerasTensor((None, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype)),
+        structure,
+    )
+
+
+def widest() -> str:
+    """Return the type in which sums are kept: JAX has float64 only if it is asked for."""
+    made = keras.ops.convert_to_tensor(np.zeros((), np.float64))
+    return str(keras.backend.standardize_dtype(made.dtype))
+
+
+def _is_number(tensor: Any) -> bool:
+    kind = keras.backend.standardize_dtype(tensor.dtype)
+    return bool(keras.backend.is_float_dtype(kind) or keras.backend.is_int_dtype(kind) or kind == "bool")

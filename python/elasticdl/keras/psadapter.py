@@ -21,7 +21,7 @@ from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.files.output import made_beside
-from elasticdl.keras.building import make_model, make_optimizer
+from elasticdl.keras.building import make_optimizer
 from elasticdl.keras.embedding import (
     WHOLE_TABLE,
     Recorded,
@@ -34,7 +34,8 @@ from elasticdl.keras.embedding import (
 from elasticdl.keras.evaluation import KerasEvaluator
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
-from elasticdl.keras.feed import FeedPipeline, show
+from elasticdl.keras.feed import FeedPipeline
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored_at_barriers
@@ -43,6 +44,7 @@ from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
 from elasticdl.keras.psstep import PsStep
 from elasticdl.keras.serving import served
+from elasticdl.keras.shown import show
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import GateLogs

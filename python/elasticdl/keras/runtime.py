@@ -18,12 +18,12 @@ from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
 from elasticdl.worker import gpus
 
-_BACKEND = "KERAS_BACKEND"
+BACKEND = "KERAS_BACKEND"
 """The environment variable that chooses what Keras computes with."""
 
 
 @contextmanager
-def _without(module: str) -> Iterator[None]:
+def without(module: str) -> Iterator[None]:
     """Make `import module` fail meanwhile, unless it has been imported already."""
     if module in sys.modules:
         yield
@@ -64,23 +64,29 @@ def import_keras(log: Path | None = None) -> None:
     `log`: where TensorFlow's lines of information go, in a process whose standard error is a person's; to see them set
     TF_CPP_MIN_LOG_LEVEL to 0 or 1.
     """
-    os.environ.setdefault(_BACKEND, "tensorflow")
+    os.environ.setdefault(BACKEND, "tensorflow")
     check_backend()
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if level in ("0", "1") or "tensorflow" in sys.modules:
         log = None
+    with greeting_to(log) if log else nullcontext():
+        quick_import("keras")
+
+
+def quick_import(module: str) -> None:
+    """Import Keras, or what it computes with."""
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with greeting_to(log) if log else nullcontext(), _without("sklearn"), _uncollected():
-        importlib.import_module("keras")
+    with without("sklearn"), _uncollected():
+        importlib.import_module(module)
 
 
 def check_backend() -> None:
     """Raise BadSetting if the environment has another backend for Keras than TensorFlow."""
-    backend = os.environ.get(_BACKEND, "tensorflow")
+    backend = os.environ.get(BACKEND, "tensorflow")
     if backend != "tensorflow":
         raise BadSetting(
-            f"{_BACKEND}={backend}: model files of Keras are trained on TensorFlow; unset it, or write the model file for PyTorch or JAX "
-            "itself (--framework=torch, --framework=jax)"
+            f"{BACKEND}={backend}: the job was submitted for Keras on TensorFlow; unset it where workers run, or submit the job with the "
+            "same value"
         )
 
 

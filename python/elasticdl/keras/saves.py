@@ -15,7 +15,7 @@ from typing import Any
 
 from elasticdl.errors import Unwritable
 from elasticdl.files.output import made_beside, remove_drafts
-from elasticdl.keras.export import os_errors
+from elasticdl.keras.kerasfile import os_errors
 from elasticdl.keras.library import library_of
 
 Write = Callable[[], None]

@@ -6,10 +6,12 @@ takes raw values. It is called when the model is built, so that what is wrong wi
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import keras
+
 from elasticdl.errors import BadModel
-from elasticdl.keras.embedding import Recorded, looking_up
 from elasticdl.keras.library import library_of
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -20,7 +22,7 @@ def served(user: UserModel, model: Any) -> Any:
     if user.serving_model is None:
         return model
     try:
-        with looking_up(Recorded()):  # rows of tables are put back in what is written
+        with _no_rows():
             made = user.serving_model(model)
     except BadModel:
         raise
@@ -37,3 +39,12 @@ def served(user: UserModel, model: Any) -> Any:
             f"{user.path}: serving_model returned a model without all weights of the one it was given; call that one in it"
         )
     return made
+
+
+def _no_rows() -> AbstractContextManager[object]:
+    """Return what lets layers of tables be called without rows, which are put back in what is written; only TensorFlow has such layers."""
+    if keras.backend.backend() != "tensorflow":
+        return nullcontext()
+    from elasticdl.keras.embedding import Recorded, looking_up
+
+    return looking_up(Recorded())

@@ -11,19 +11,21 @@ import tensorflow as tf
 
 from elasticdl.checkpoint.savedrows import SavedRows
 from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.keras.building import make_model
+from elasticdl.keras import savedmodelweights, weightsfile
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.evaluation import Forward, KerasEvaluator, OwnWeights
-from elasticdl.keras.feed import Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.finished import finish
+from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import clear_losses
 from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.savedweights import SavedWeights
-from elasticdl.keras.weightsfile import load_weights
+from elasticdl.keras.serving import served
+from elasticdl.keras.shown import by_name, show
 from elasticdl.spec.jobspec import JobKind, JobSpec, Mode
 from elasticdl.worker.contract.records import Records
-from elasticdl.worker.contract.trained import PREDICTION, Predictions, Weights
+from elasticdl.worker.contract.trained import Predictions, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
@@ -54,7 +56,8 @@ class KerasTrained:
                 self._user, self._spec.seed, self._library, self._pipeline, sample
             )
             if isinstance(weights, Path):
-                load_weights(self._user, self._model, weights)
+                of_its_kind = savedmodelweights if weights.is_dir() else weightsfile
+                of_its_kind.load_weights(self._user, served(self._user, self._model), weights)
             else:
                 finish(self._user, self._model, weights)
             self._forward = OwnWeights(self._model)
@@ -123,21 +126,9 @@ class KerasTrained:
         ):
             outputs = self._model(features, training=False)
         clear_losses(self._model)
-        named = _by_name(self._model, outputs)
+        named = by_name(self._model, outputs)
         self._names = tuple(named)
         return [_dense(name, one, self._user) for name, one in named.items()]
-
-
-def _by_name(model: Any, outputs: Any) -> dict[str, Any]:
-    """Return a model's outputs by name: that of the only one is `prediction`."""
-    if isinstance(outputs, dict):
-        return {str(name): one for name, one in outputs.items()}
-    if not isinstance(outputs, list | tuple):
-        return {PREDICTION: outputs}
-    names = list(getattr(model, "output_names", None) or ())
-    if len(names) != len(outputs) or len(set(names)) < len(names):
-        names = [f"output_{place}" for place in range(len(outputs))]
-    return dict(zip(names, outputs, strict=True))
 
 
 def _array(output: Any) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,6 +83,7 @@ class ModelFileRules(Protocol):
     """Ways to write a trained model; the first is used unless a job says otherwise."""
     has_ps: bool
     """Whether it trains with parameter servers."""
+    # `variant(spec)`, where a framework has it: the name of another one that the job's environment chooses instead, or its own
     # `model_arguments`, where a framework has it: names of arguments that a model function gets if it takes them, besides its parameters
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
@@ -105,10 +106,21 @@ def find(name: str) -> Any:
 
 
 def framework_of(spec: JobSpec) -> Any:
-    """Return a job's framework: the one it names, or the one that the imports of its model file lead to.
+    """Return a job's framework: the one it names, or the one that the imports of its model file lead to; or a variant of it.
 
     Raises BadSetting, or BadModel if the file imports more than one.
     """
+    found = _framework_of(spec)
+    return find(found.variant(spec)) if hasattr(found, "variant") else found
+
+
+def recorded(spec: JobSpec) -> JobSpec:
+    """Return the job with the name of its framework if its environment has chosen that: processes elsewhere may have another one."""
+    found, named = framework_of(spec), _framework_of(spec)
+    return spec if found.name == named.name else replace(spec, framework=found.name)
+
+
+def _framework_of(spec: JobSpec) -> Any:
     if spec.framework != AUTO:
         return find(spec.framework)
     path, _ = resolve(spec.model_zoo, spec.model_def)

@@ -100,6 +100,7 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         else:
             continue
         found[setting] = Definition(path, trees[path], files[path][symbol])
+    framework.check(spec, found)  # which may say more about what it can't do
     if spec.num_ps_pods and not framework.has_ps:
         raise BadModel(
             f"{locate(spec, 'model_def')[0]}: --num_ps_pods={spec.num_ps_pods}: {framework.name} does not train with parameter servers"
@@ -108,7 +109,6 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         raise BadModel(
             f"{locate(spec, 'model_def')[0]}: {framework.name} does not {spec.kind} with trained models; it only trains them"
         )
-    framework.check(spec, found)
     if spec.kind is JobKind.PREDICT and not spec.output and "prediction_outputs_processor" not in found:
         raise BadSetting(
             "--output is required: it names the directory of the predictions; or define the class "

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
 from elasticdl.keras.framework import KerasFramework
-from elasticdl.spec.framework import Definition
 from elasticdl.spec.jobspec import JobSpec
 
 if TYPE_CHECKING:
     from elasticdl.keras.library import Library
 
-_LEGACY = "TF_USE_LEGACY_KERAS"
-"""The environment variable that makes `tf.keras` Keras 2; TensorFlow reads it when it is imported."""
+_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "KERAS_BACKEND": "tensorflow"}
+"""Makes `tf.keras` Keras 2, and the parts that are of Keras 3 compute with TensorFlow; read when they are imported."""
 
 
 class TfKerasFramework(KerasFramework):
@@ -25,19 +23,19 @@ class TfKerasFramework(KerasFramework):
     name = "tf_keras"
     imports = ("tf_keras",)
 
-    def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
-        """Raise BadModel for callbacks that a job with parameter servers can't have."""
-        self._check_callbacks(spec, defined)
+    def variant(self, spec: JobSpec) -> str:
+        """Return this framework: Keras 2 computes with TensorFlow alone."""
+        return self.name
 
     def import_library(self, log: Path | None = None) -> None:
         """Import TensorFlow and tf_keras. Raises BadSetting if tf_keras is not installed."""
-        os.environ[_LEGACY] = "1"
+        os.environ.update(_ENVIRONMENT)
         super().import_library(log)
         self._library()
 
     def start(self, threads: int) -> None:
         """Import them, and fix how this process uses processors and GPUs. Raises BadSetting if tf_keras is not installed."""
-        os.environ[_LEGACY] = "1"
+        os.environ.update(_ENVIRONMENT)
         super().start(threads)
         self._library()
 

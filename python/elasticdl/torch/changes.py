@@ -1,6 +1,7 @@
-"""Whether a program has changed gradients after the backward pass, as clipping does.
+"""What is known of gradients since the backward pass left them: whether a program has changed them, and whether they are finite.
 
-A gradient here is that of one batch, while a step may have several in several workers, so a change that is not linear would be wrong.
+A gradient here is that of one batch, while a step may have several in several workers, so a change that is not linear would be wrong, as
+clipping is. To look whether a large one is finite takes half of the time while it is still in a cache.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from elasticdl.torch.finite import is_finite_by_core, is_for_core
+
 
 class GradientChanges:
     """Remembers each gradient as the backward pass left it.
 
     Attributes:
         since_mark: gradients were computed since `mark`.
+        looks: large gradients are looked at, because each will be committed as it is.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Watch parameters; those that are frozen now are not watched."""
         self._parameters = [one for one in parameters if one.requires_grad]
-        self._seen: dict[int, tuple[torch.Tensor, int]] = {}
-        self.since_mark = False
+        self._seen: dict[int, tuple[torch.Tensor, int, bool]] = {}
+        """Of each parameter its gradient, its version, and whether that one was looked at, and is finite."""
+        self.since_mark = self.looks = False
         for place, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(self._watch(place))
 
@@ -31,7 +36,8 @@ class GradientChanges:
         def note(parameter: torch.Tensor) -> None:
             gradient = parameter.grad
             if gradient is not None:
-                seen[place] = gradient, gradient._version
+                finite = self.looks and is_for_core(gradient) and is_finite_by_core(gradient)
+                seen[place] = gradient, gradient._version, finite
             self.since_mark = True
 
         return note
@@ -47,8 +53,12 @@ class GradientChanges:
 
     def found(self) -> bool:
         """Tell whether a gradient is another than the backward pass left; one that was removed is none."""
-        for place, (gradient, version) in self._seen.items():
+        for place, (gradient, version, _) in self._seen.items():
             now = self._parameters[place].grad
             if now is not None and (now is not gradient or now._version != version):
                 return True
         return False
+
+    def finite(self) -> frozenset[int]:
+        """Return the `id` of each gradient that is known to be finite, unless it was changed."""
+        return frozenset(id(gradient) for gradient, _, finite in self._seen.values() if finite)

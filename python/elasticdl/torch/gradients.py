@@ -14,7 +14,6 @@ program that runs on with them. A worker that is alone commits those of a single
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ import numpy.typing as npt
 import torch
 
 from elasticdl.errors import BadModel
+from elasticdl.torch.finite import are_finite
 from elasticdl.torch.hostcopy import HostCopy
 
 LARGEST_BUFFER = 64 << 10
@@ -40,15 +40,22 @@ class _First:
         places: of the parameters that have a gradient.
         slopes: their gradients, as the backward pass left them.
         weight: of the chunk.
+        unknown: those of the gradients of which nobody knows yet that they are finite.
     """
 
     places: list[int]
     slopes: list[torch.Tensor]
     weight: float
+    unknown: list[torch.Tensor]
 
 
 class Gradients:
-    """Adds up the chunks of one step. `dtype` is float32, or float64 if a parameter or a buffer that changes is."""
+    """Adds up the chunks of one step.
+
+    Attributes:
+        dtype: float32, or float64 if a parameter or a buffer that changes is.
+        as_left: the last step was committed with its gradients as the backward pass left them, and so may be the next one.
+    """
 
     def __init__(
         self,
@@ -87,6 +94,7 @@ class Gradients:
         self._changes = self._copy.flat[sum(sizes) :]
         """What is not of a parameter; the parameters' pieces have anything before they are written."""
         self._first: _First | None = None
+        self.as_left = False
         self._chunks = 0
         self._weights: npt.NDArray[Any] = np.zeros(len(parameters), self.dtype)
         """Of the chunks in which each parameter had a gradient: known here, without the device."""
@@ -121,8 +129,11 @@ class Gradients:
         self._floats.restore()
         self._whole.restore()
 
-    def end(self, examples: float) -> None:
-        """Add a chunk, and give buffers their committed values again. Raises BadModel for what workers can't agree on."""
+    def end(self, examples: float, finite: Collection[int] = ()) -> None:
+        """Add a chunk, and give buffers their committed values again. Raises BadModel for what workers can't agree on.
+
+        `finite`: the `id` of gradients that are known to be finite.
+        """
         weight = examples / self._full
         places, slopes = [], []
         for place, parameter in enumerate(self._parameters):
@@ -137,7 +148,7 @@ class Gradients:
             slopes.append(slope)
             parameter.grad = None
         if not self._chunks:
-            self._first = _First(places, slopes, weight)
+            self._first = _First(places, slopes, weight, [one for one in slopes if id(one) not in finite])
         elif places:
             self._clear(places)
             torch._foreach_add_([self._views[place] for place in places], self._flattened(slopes, weight))
@@ -192,14 +203,16 @@ class Gradients:
     def take(self, *, alone: bool) -> bool:
         """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
         first = self._first
-        if alone and first is not None and first.weight == 1:
+        self.as_left = alone and first is not None and first.weight == 1
+        if self.as_left:
+            assert first is not None
             self._sum, self._sum_weights = None, self._weights
-            return _all_finite([*first.slopes, self._changes])
+            return are_finite([*first.unknown, self._changes])
         if alone:
             self._complete()
         self._sum = self._copy.flat if alone else self._copy.bring()
         self._sum_weights = self._weights if alone else self.result[self.size - len(self._weights) :]
-        return _all_finite([self._sum])
+        return are_finite([self._sum])
 
     def _complete(self) -> None:
         """Let the accumulator have all that belongs to it."""
@@ -266,8 +279,9 @@ class _Joined:
             torch._foreach_copy_(self._kept, list(self.buffers.values()))
 
     def change(self) -> torch.Tensor:
-        """Return how far the values are from those that were kept, as float64."""
-        return _flat(list(self.buffers.values())) - _flat(self._kept)
+        """Return how far the values are from those that were kept, as float64; an infinite one that stays, as in masks, is not."""
+        now, kept = _flat(list(self.buffers.values())), _flat(self._kept)
+        return torch.where(now == kept, 0.0, now - kept)
 
     def restore(self) -> None:
         """Give buffers the values that were kept."""
@@ -283,12 +297,6 @@ class _Joined:
 
 def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([one.detach().reshape(-1) for one in tensors]).to(torch.float64)
-
-
-def _all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    # a norm of finite numbers is finite nearly always, and is had as fast as memory is read: the exact look is for the rest
-    norms = torch.stack(torch._foreach_norm(tensors))
-    return math.isfinite(float(norms.sum())) or all(bool(torch.isfinite(one).all()) for one in tensors)
 
 
 def _weighed(values: torch.Tensor, weight: float) -> torch.Tensor:

@@ -150,6 +150,7 @@ class Passes:
             self._spare = self._source.get((batch.epoch, 0, 0))[2]
         state.gradients.begin()
         self._changes.forget()
+        self._changes.looks = state.gradients.as_left
         seed_chunk(self.seed, batch.step, batch.lane)
         return self._spare
 
@@ -218,7 +219,7 @@ class Passes:
         weight = float(batch.records) if self._weight is None else self._weight
         result = _NOTHING
         if gives and weight and batch.batch is not None:
-            state.gradients.end(weight)
+            state.gradients.end(weight, self._changes.finite())
             result = ChunkResult(weight, 0.0 if self._loss is None else float(self._loss) * weight)
         else:
             state.gradients.drop()

@@ -1,4 +1,5 @@
 //! ElasticDL's data plane, without any Python in it.
+pub mod finite;
 pub mod net;
 pub mod ps;
 pub mod records;

@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod arguments;
 mod errors;
+mod finite;
 mod local;
 mod memory;
 mod net;
@@ -19,6 +20,7 @@ fn version() -> &'static str {
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(version, m)?)?;
+    finite::register(m)?;
     memory::register(m)?;
     net::register(m)?;
     ps::register(m)?;

@@ -3,9 +3,10 @@ import time
 from pathlib import Path
 
 import tensorflow as tf
-from census import custom_model, eval_metrics_fn, feed, loss, optimizer  # noqa: F401
 from elasticdl.python.elasticdl.callbacks import LearningRateScheduler
 from elasticdl.python.worker.prediction_outputs_processor import BasePredictionOutputsProcessor
+
+from census import custom_model, eval_metrics_fn, feed, loss, optimizer  # noqa: F401
 
 SECONDS = 0.3
 """Of a step, while the file in the environment variable GO is missing: faults have their moments."""

@@ -80,10 +80,10 @@ class ProgramOracle(Oracle):
         )
 
     def check_end(self) -> None:
-        """Programs that have all asked for an end after a step come to it there; not if the master that they asked is replaced."""
+        """Programs that have all asked for an end after a step come to it there."""
         super().check_end()
         plan = self.world.program_plan
-        if self.result is not None and plan.stop_step and self.faultless and len(self.world.masters) == 1:
+        if self.result is not None and plan.stop_step and self.faultless:
             steps = len(self.result) - 1
             if steps > max(plan.stop_step, self.first + 1):
                 raise Violation(

@@ -281,7 +281,8 @@ class Member:
         return self
 
     def _register(self, out: Out) -> None:
-        report = self._promised()
+        # a wish to stop is said before a promise, also to a new master: the view that answers it should be the last one
+        report = self._promised() if self.stop is None else None
         if report is None:
             # while it is open which state a cancelled heal leaves behind, the promise has not been made
             sealed = self.sealed if self.view is None else ViewId(min(self.sealed, self.view.id - 1))
@@ -300,7 +301,7 @@ class Member:
             self._send(self.failure, out)
             return
         if self.stop is not None:
-            self._send(self.stop, out)  # before a promise: the view that answers it should be the last one
+            self._send(self.stop, out)  # before a promise, as above
         if self.report is not None:
             self._send(NextView(self.report), out)
         for saved in self.snapshots.saved:

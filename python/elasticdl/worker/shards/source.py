@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,16 @@ import numpy as np
 
 from elasticdl.data.plan.loopplan import SHARD
 from elasticdl.data.plan.shard import Shard, Task
-from elasticdl.errors import BadSetting
+from elasticdl.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
     from elasticdl.data.readers.patience import Patience
     from elasticdl.data.readers.reader import Reader
+
+OTHER_ITEMS = (
+    "elasticdl.shards: this worker's list has other items than that of the job's first worker, or has them in another order; every worker "
+    "needs the same list. Sort what comes from a folder: os.listdir() and glob() return names in any order"
+)
 
 
 class Source(Protocol):
@@ -53,8 +59,8 @@ class Room:
 class Numbers:
     """The records of a program that reads them itself, by their numbers."""
 
-    def __init__(self, count: int) -> None:
-        self.shards = (Shard(SHARD, 0, count),)
+    def __init__(self, count: int, fingerprint: str = "") -> None:
+        self.shards = (Shard(SHARD, 0, count, fingerprint=fingerprint),)
 
     def read(self, task: Task) -> Iterable[Any]:
         """Return numbers."""
@@ -65,14 +71,16 @@ class Numbers:
         raise BadSetting("task.columns: the records are no rows of a table; name files of one as the source")
 
     def check(self, shards: Sequence[Shard]) -> None:
-        """Do nothing: numbers stay the same."""
+        """Compare the fingerprints of items; numbers have none."""
+        if [one.fingerprint for one in shards] != [one.fingerprint for one in self.shards]:
+            raise BadData(OTHER_ITEMS)
 
 
 class Items(Numbers):
-    """The items of a sequence."""
+    """The items of a sequence. Those of lists and tuples have a fingerprint; others may be slow to read, or change when they are read."""
 
     def __init__(self, items: Any) -> None:
-        super().__init__(len(items))
+        super().__init__(len(items), fingerprint_of(items) if isinstance(items, list | tuple) else "")
         self._items = items
 
     def read(self, task: Task) -> Iterable[Any]:
@@ -115,6 +123,24 @@ class Files:
         from elasticdl.data.readers.reader import check_unchanged
 
         check_unchanged(self._reader, shards)
+
+
+def fingerprint_of(items: Sequence[Any]) -> str:
+    """Return a digest of names, numbers and bytes, in their order; of other items only their types are known to be the same everywhere."""
+    total = hashlib.blake2b(digest_size=8)
+    for one in items:
+        total.update(_mark(one))
+    return total.hexdigest()
+
+
+def _mark(item: Any) -> bytes:
+    if isinstance(item, list | tuple):
+        return b"[" + b"".join(map(_mark, item)) + b"]"
+    if isinstance(item, int):
+        return hex(item).encode() + b","
+    if item is None or isinstance(item, str | bytes | float | os.PathLike):
+        return repr(item).encode() + b","
+    return type(item).__qualname__.encode() + b","
 
 
 def _rows(arrays: Mapping[str, Any], count: int) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,1 @@
+from for_keras_jax import *  # noqa: F403  # the same file trains with both
