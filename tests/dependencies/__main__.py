@@ -19,8 +19,9 @@ from .licences import is_allowed, of_metadata
 ROOT = Path(__file__).resolve().parents[2]
 READ = {"namex": "Apache-2.0"}
 """Licences of packages whose metadata name none, as their repositories say."""
-NOT_INSTALLED = ("tensorflow-gpu", "torch", "jax", "mxnet")
-"""Extras that `make setup` leaves out: two bring gigabytes of CUDA libraries under NVIDIA's own licence, the last an old NumPy."""
+NOT_INSTALLED = ("tensorflow-gpu", "torch", "jax", "mxnet", "tf_keras")
+"""Extras that `make setup` leaves out: two bring gigabytes of CUDA libraries under NVIDIA's own licence, one an old NumPy, the last another
+package of TensorFlow than the one for CPUs (tf_keras itself, Apache-2.0, is installed)."""
 
 
 def main() -> int:

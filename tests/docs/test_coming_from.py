@@ -10,6 +10,7 @@ import pytest
 
 from elasticdl import cli
 from elasticdl.spec.earlier import successor
+from elasticdl.spec.earliernames import SERVED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "coming-from-0.2.md"
 ROWS = re.findall(
@@ -97,3 +98,13 @@ def test_each_import_of_the_page_has_an_answer() -> None:
     found = re.findall(r"`((?:elasticdl\.python|elasticai_api|elasticdl_preprocessing)[\w.]*)`", page)
     assert len(found) > 10
     assert all(successor(dotted) for dotted in found)
+
+
+def test_the_page_lists_the_names_that_can_be_imported_and_no_others() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    imports = page[page.index("## Imports of model files") :].split("| import | ")[1]
+    listed = set()
+    for first, rest in re.findall(r"^\| `([\w.]+)`(?:: (.*?))? \|", imports, re.M):
+        names = re.findall(r"`(\w+)`", rest)
+        listed |= {f"{first}.{name}" for name in names} or {first}
+    assert listed == {f"{module}.{name}" for module, names in SERVED.items() for name in names}

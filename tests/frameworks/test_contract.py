@@ -34,7 +34,11 @@ from tests import torch as torch_tests
 ZOO = Path(__file__).parent / "zoo"
 LIFE = process_name("worker-0-1")
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
-NAMES = ("jax", "keras", "mxnet", "reference", "torch") if BACKEND == "tensorflow" else (f"keras_{BACKEND}",)
+NAMES = (
+    ("jax", "keras", "mxnet", "reference", "tf_keras", "torch")
+    if BACKEND == "tensorflow"
+    else (f"keras_{BACKEND}",)
+)
 """Those of this package; what is installed besides is not tested here. Keras computes with one library in a process."""
 NEEDS: dict[str, Callable[[], None]] = {
     "jax": jax_tests.need_jax,
@@ -54,7 +58,10 @@ def records(count: int, first: int = 0) -> list[list[str]]:
 
 
 @pytest.fixture(params=NAMES)
-def found(request: pytest.FixtureRequest) -> Iterator[Framework]:
+def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Framework]:
+    monkeypatch.setenv(
+        "TF_USE_LEGACY_KERAS", "0"
+    )  # what starting tf_keras sets is not for the tests that follow
     NEEDS.get(request.param, lambda: None)()
     made: Framework = framework.find(request.param)
     made.start(1)

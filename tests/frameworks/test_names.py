@@ -57,6 +57,6 @@ def test_the_test_would_see_it(source: str) -> None:
 
 
 def test_every_framework_of_the_package_is_a_room_of_its_own() -> None:
-    assert {"jax", "keras", "mxnet", "reference", "torch"} <= set(framework.names())
-    for name in ("jax", "keras", "mxnet", "reference", "torch"):
+    assert {"jax", "keras", "mxnet", "reference", "tf_keras", "torch"} <= set(framework.names())
+    for name in ("jax", "keras", "mxnet", "reference", "tf_keras", "torch"):
         assert framework.find(name).__class__.__module__ == f"elasticdl.{name}.framework"

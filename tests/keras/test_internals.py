@@ -14,6 +14,8 @@ from elasticdl.keras import internals
 
 HERE = f"Keras {keras.__version__} has changed it; see elasticdl/keras/internals.py"
 PACKAGE = Path(internals.__file__).parent
+OF_KERAS_2 = ("keras2.py", "givenvalues.py")
+"""What Keras 2, which does not change any more, keeps to itself: the contract's tests run it."""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_nothing_else_names_what_keras_keeps_to_itself() -> None:
     found = {
         f"{path.name}: {name}"
         for path in PACKAGE.glob("*.py")
-        if path.name != "internals.py"
+        if path.name not in ("internals.py", *OF_KERAS_2)
         for name in private.findall(path.read_text(encoding="utf-8"))
     }
     assert not found, found

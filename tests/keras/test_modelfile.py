@@ -60,7 +60,7 @@ def test_the_file_that_is_named_is_loaded_whatever_is_installed(
 
 
 def test_an_import_of_the_earlier_generation_in_a_further_file(model_file: ModelFile, tmp_path: Path) -> None:
-    (tmp_path / "further_part.py").write_text("from elasticdl.python.common.constants import Mode\n")
+    (tmp_path / "further_part.py").write_text("from elasticdl.python.ps import parameters\n")
     with pytest.raises(
         BadModel, match=r"a part of ElasticDL 0\.2; import Mode from elasticdl, .* \(docs/guides/"
     ):

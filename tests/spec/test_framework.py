@@ -75,7 +75,7 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
     assert (
         unknown
         == "--framework: 'kers' is not installed; did you mean keras?; there are jax, keras, keras_jax, keras_torch, mxnet, reference, "
-        "torch"
+        "tf_keras, torch"
     )
 
 

@@ -22,6 +22,7 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import layers_of
+from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.serving import served
 from elasticdl.keras.shown import show
@@ -38,7 +39,12 @@ class KerasAdapter(BetweenSteps):
     """Implements `elasticdl.worker.contract.adapter.Adapter`."""
 
     def __init__(
-        self, user: UserModel, spec: JobSpec, metadata: Any = None, process: ProcessName = FIRST_WORKER
+        self,
+        user: UserModel,
+        spec: JobSpec,
+        metadata: Any = None,
+        process: ProcessName = FIRST_WORKER,
+        library: Library = KERAS,
     ) -> None:
         """`metadata`: what the reader knows of its records (`column_names`, `column_dtypes`), the third argument of `feed`.
 
@@ -48,6 +54,7 @@ class KerasAdapter(BetweenSteps):
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
         self._process = process
+        self._library = library
         self._flat: Any = None
         self._sum: npt.NDArray[Any] | None = None
         self._summed = False
@@ -60,7 +67,7 @@ class KerasAdapter(BetweenSteps):
         Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
         """
         user = self._user
-        self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        self.model, batch, outputs = make_model(user, self._spec.seed, self._library, self._pipeline, sample)
         self._served = served(user, self.model)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
@@ -68,7 +75,7 @@ class KerasAdapter(BetweenSteps):
         self._step = TrainingStep(
             self.model,
             self.optimizer,
-            ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}"),
+            ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}", self._library),
             spec,
             self._spec.minibatch_size,
             self._xla(),
@@ -101,7 +108,7 @@ class KerasAdapter(BetweenSteps):
             case JitCompile.OFF:
                 return False
         return bool(tf.config.list_physical_devices("GPU")) and all(
-            layer.supports_jit for layer in layers_of(self.model)
+            self._library.fits_xla(layer) for layer in layers_of(self.model)
         )
 
     # ------------------------------------------------------------------ chunks

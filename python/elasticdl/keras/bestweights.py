@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.keras.library import callbacks_of, library_of
+
 
 class BestWeight:
     """One array, as `worker/modelstate.py` takes it; zeros while no weights are kept."""
@@ -44,7 +46,7 @@ class BestWeight:
 
 def keeps_weights(callback: Any) -> bool:
     """Tell whether a callback keeps the best weights so far."""
-    return isinstance(callback, keras.callbacks.EarlyStopping) and bool(callback.restore_best_weights)
+    return isinstance(callback, callbacks_of(callback).EarlyStopping) and bool(callback.restore_best_weights)
 
 
 def best_weights(callbacks: Callable[[], Sequence[Any]], model: Any) -> Iterator[BestWeight]:
@@ -57,5 +59,5 @@ def best_weights(callbacks: Callable[[], Sequence[Any]], model: Any) -> Iterator
             found: list[npt.NDArray[Any]] | None = callbacks()[number].best_weights
             return found
 
-        for place, weight in enumerate(model.weights):
+        for place, weight in enumerate(library_of(model).weights(model)):
             yield BestWeight(f"best_weights_{number}/{weight.path}", weight, kept, place)

@@ -16,6 +16,7 @@ from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.held import held
+from elasticdl.keras.library import library_of
 from elasticdl.keras.monitored import monitored
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
@@ -42,8 +43,10 @@ class BetweenSteps:
             process,
             monitored(user, spec),
         )
-        kept = self._callbacks.best_weights()
-        self._state = ModelState([*held(self.model.variables), *held(self.optimizer.variables), *kept])
+        kept, library = self._callbacks.best_weights(), library_of(self.model)
+        self._state = ModelState(
+            [*held(library.variables(self.model)), *held(library.optimizer_variables(self.optimizer)), *kept]
+        )
 
     def _write(self, path: str, kind: str) -> None:
         """Write the model as it is."""
@@ -72,7 +75,7 @@ class BetweenSteps:
         if not self._callbacks.act_at_end:
             return
         before = self.image()
-        self.optimizer.finalize_variable_values(self.model.trainable_variables)
+        library_of(self.model).finalize(self.optimizer, self.model)
         self._callbacks.end()
         self._last = self.image()
         self._state.load(before)
@@ -108,10 +111,10 @@ class BetweenSteps:
 
     def _write_final(self, path: str, kind: str) -> None:
         before = self.image()
-        attached = self.model.__dict__.pop("optimizer", None)
+        attached = library_of(self.model).detach(self.model)
         try:
             if self._last is None:
-                self.optimizer.finalize_variable_values(self.model.trainable_variables)
+                library_of(self.model).finalize(self.optimizer, self.model)
             else:
                 self._state.load(self._last)
             self._write(path, kind)

@@ -8,48 +8,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from elasticdl.errors import BadModel
-from elasticdl.keras.runtime import without
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
 
-def new_model(user: UserModel, seed: int) -> Any:
+def new_model(user: UserModel, seed: int, library: Library = KERAS) -> Any:
     """Return what the user's model function returns; a subclassed model has no variables yet. Raises BadModel."""
-    keras.utils.clear_session(free_memory=False)
-    with without("tensorflow"):  # which this would import to seed it, whatever Keras computes with
-        keras.utils.set_random_seed(seed % 2**32)
-    return _made(user, user.model, keras.Model, "a keras.Model", user.params)
+    library.begin(seed)
+    model = _made(user, user.model, user.params)
+    if not isinstance(model, library.package.Model):
+        raise _other(user, user.model, model, library, f"a {library.package.__name__}.Model")
+    return model
 
 
-def make_optimizer(user: UserModel) -> Any:
-    """Return the user's optimizer. Raises BadModel for anything that is none."""
-    return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer", {})
+def make_optimizer(user: UserModel, model: Any) -> Any:
+    """Return the user's optimizer. Raises BadModel for anything that is none of the model's library."""
+    optimizer, library = _made(user, user.optimizer, {}), library_of(model)
+    if not library.is_optimizer(optimizer):
+        raise _other(user, user.optimizer, optimizer, library, f"a {library.name} optimizer")
+    return optimizer
 
 
 def built_optimizer(user: UserModel, model: Any) -> Any:
     """Return the user's optimizer with its variables for a model, as a group trains with it. Raises BadModel."""
-    optimizer = make_optimizer(user)
-    if model.dtype_policy.name == "mixed_float16" and not isinstance(
-        optimizer, keras.optimizers.LossScaleOptimizer
-    ):
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
+    library = library_of(model)
+    optimizer = library.scaled(model, make_optimizer(user, model))
     if not model.trainable_variables:
         raise BadModel(f"{user.path}: the model has no trainable variables")
-    optimizer.build(model.trainable_variables)
+    library.build(optimizer, model)
     return optimizer
 
 
-def _made(user: UserModel, function: Any, kind: type, expected: str, keywords: Mapping[str, Any]) -> Any:
-    name = getattr(function, "__name__", repr(function))
+def _made(user: UserModel, function: Any, keywords: Mapping[str, Any]) -> Any:
     try:
-        made = function(**keywords)
+        return function(**keywords)
     except BadModel:
         raise
     except Exception as error:
-        raise BadModel(f"{user.path}: {name} failed: {describe(error, user.path)}") from error
-    if not isinstance(made, kind):
-        raise BadModel(f"{user.path}: {name} returned a {type(made).__name__}; expected {expected}")
-    return made
+        raise BadModel(f"{user.path}: {_name(function)} failed: {describe(error, user.path)}") from error
+
+
+def _other(user: UserModel, function: Any, made: Any, library: Library, expected: str) -> BadModel:
+    """Return what is said of an object of another class than expected; Keras 2 and 3 have the same names for theirs."""
+    kind = type(made)
+    of, hint = kind.__module__.partition(".")[0], ""
+    if of in ("keras", "tf_keras") and of != library.package.__name__:
+        hint = f" of {of}; what it makes is for --framework={of}"
+    return BadModel(f"{user.path}: {_name(function)} returned a {kind.__name__}{hint}; expected {expected}")
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", repr(function))

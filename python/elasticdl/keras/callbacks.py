@@ -17,16 +17,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import keras
-
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.bestweights import BestWeight, best_weights, keeps_weights
 from elasticdl.keras.fileoptions import needed, unusable
+from elasticdl.keras.library import callbacks_of, library_of
 from elasticdl.keras.monitored import LOSS_ALONE
 from elasticdl.keras.saves import Saves, Write
-from elasticdl.keras.writeronly import WRITER_ONLY, Call, close, run, spoken
+from elasticdl.keras.writeronly import Call, close, is_writer_only, run, spoken
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.usermetrics import LOSS
@@ -102,7 +101,9 @@ class GroupCallbacks:
         by_batch = [callback for callback in self._callbacks if _follows_batches(callback)]
         self._batches = bool(by_batch)
         # It knows no more of batches than how many there were, so no entry of each is kept.
-        self._counts = self._batches and all(type(one) is keras.callbacks.ModelCheckpoint for one in by_batch)
+        self._counts = self._batches and all(
+            type(one) is callbacks_of(one).ModelCheckpoint for one in by_batch
+        )
         self._ran: int | None = None
         """The step of the last commit whose hooks have run."""
         self._history: list[CommitEntry | GateEntry] = []
@@ -119,7 +120,7 @@ class GroupCallbacks:
         self._stopped_by: list[str] = []
         for callback in self._callbacks:
             # TensorBoard opens its files when it gets the model
-            if not isinstance(callback, keras.callbacks.TensorBoard):
+            if not isinstance(callback, callbacks_of(callback).TensorBoard):
                 callback.set_model(self._model)
             callback.set_params(self._params)
         self._call("on_train_begin", writing=self._begins_files)
@@ -139,10 +140,13 @@ class GroupCallbacks:
 
     def _check(self, callback: Any) -> None:
         name = type(callback).__name__
-        if not isinstance(callback, keras.callbacks.Callback):
-            raise BadModel(f"{self._path}: callbacks returned a {name}; expected a list of keras callbacks")
+        library = library_of(self._model)
+        if not isinstance(callback, library.package.callbacks.Callback):
+            raise BadModel(
+                f"{self._path}: callbacks returned a {name}; expected a list of {library.package.__name__} callbacks"
+            )
         for refused, instead in self.refused.items():
-            kind = getattr(keras.callbacks, refused, None)  # older versions of Keras lack some
+            kind = getattr(library.package.callbacks, refused, None)  # older versions of Keras lack some
             if kind is not None and isinstance(callback, kind):
                 raise BadModel(
                     f"{self._path}: the callback {name} is not possible in a group of workers; {instead}"
@@ -160,7 +164,7 @@ class GroupCallbacks:
         if not hasattr(callback, "monitor"):
             return
         wanted, known = callback.monitor, self._monitored
-        if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
+        if isinstance(callback, callbacks_of(callback).ModelCheckpoint) and not callback.save_best_only:
             # it looks for the way that is better, and compares nothing
             callback.mode = known.get(wanted) or "min"
             return
@@ -306,7 +310,7 @@ class GroupCallbacks:
         shared = dict(logs or {})
         for callback in self._callbacks:
             going_on = not self._model.stop_training
-            if isinstance(callback, WRITER_ONLY):
+            if is_writer_only(callback):
                 self._run_in_writer(callback, hook, place, shared, writing)
             elif not _lacks_metrics(callback, hook, shared):
                 with self._saves.shown(self._skipping(hook, writing)), spoken(callback, writing):
@@ -431,11 +435,11 @@ def _rate(optimizer: Any) -> float | None:
         return None
 
 
-def overrides(
-    callback: Any, hooks: Iterable[str], beyond: type[keras.callbacks.Callback] = keras.callbacks.Callback
-) -> bool:
-    """Tell whether a callback does anything in one of these hooks that the class `beyond` does not."""
-    if isinstance(callback, keras.callbacks.LambdaCallback):
+def overrides(callback: Any, hooks: Iterable[str], beyond: Any = None) -> bool:
+    """Tell whether a callback does anything in one of these hooks that the class `beyond`, else that of all callbacks, does not."""
+    kinds = callbacks_of(callback)
+    beyond = beyond or kinds.Callback
+    if isinstance(callback, kinds.LambdaCallback):
         # it puts functions of its own in place of all hooks that were given
         return any(hook in vars(callback) for hook in hooks)
     return any(getattr(type(callback), hook) is not getattr(beyond, hook) for hook in hooks)
@@ -443,19 +447,20 @@ def overrides(
 
 def _follows_batches(callback: Any) -> bool:
     """Tell whether a callback has something to do at each batch, as it was made."""
-    beyond = keras.callbacks.Callback
+    kinds = callbacks_of(callback)
+    beyond = kinds.Callback
     match callback:
-        case keras.callbacks.ModelCheckpoint(save_freq="epoch"):
-            beyond = keras.callbacks.ModelCheckpoint
-        case keras.callbacks.TensorBoard(update_freq="epoch"):
-            beyond = keras.callbacks.TensorBoard
+        case kinds.ModelCheckpoint(save_freq="epoch"):
+            beyond = kinds.ModelCheckpoint
+        case kinds.TensorBoard(update_freq="epoch"):
+            beyond = kinds.TensorBoard
     return overrides(callback, _BATCH_HOOKS, beyond)
 
 
 def _lacks_metrics(callback: Any, hook: str, logs: Mapping[str, float]) -> bool:
     """Tell whether there is nothing to save: a job that stops at a gate has a state of which no metrics are known."""
     return (
-        isinstance(callback, keras.callbacks.ModelCheckpoint)
+        isinstance(callback, callbacks_of(callback).ModelCheckpoint)
         and hook in ("on_train_batch_end", "on_epoch_end")
         and not needed(callback) <= logs.keys()
     )

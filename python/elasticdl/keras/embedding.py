@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from elasticdl.catalog.catalog import Initial, InitialKind, Table
 from elasticdl.errors import BadData, BadModel
+from elasticdl.keras.library import Library, library_of
 
 _FLOAT = 4
 
@@ -163,35 +164,42 @@ class Given:
 
 
 @contextmanager
-def server_side(threshold: int) -> Iterator[None]:
+def server_side(threshold: int, library: Library) -> Iterator[None]:
     """Let the Keras embeddings of more than `threshold` bytes that are built meanwhile get no variable.
 
     Raises BadModel, out of their `build`, for what parameter servers don't do.
     """
-    build = keras.layers.Embedding.build
+    kind, ps_kind = library.package.layers.Embedding, library.ps_embedding()
+    build, call = kind.build, kind.call
 
     def build_or_serve(layer: Any, input_shape: Any = None) -> None:
         size = layer.input_dim * layer.output_dim * _FLOAT
-        if layer.built or type(layer) is not keras.layers.Embedding or size <= threshold:
+        if layer.built or type(layer) is not kind or size <= threshold:
             build(layer, input_shape)
             return
         _check(layer)
-        layer.__class__ = PsEmbedding
+        object.__setattr__(layer, "__class__", ps_kind)
         layer.built = True
 
-    keras.layers.Embedding.build = build_or_serve
+    def call_as_it_is_now(layer: Any, inputs: Any) -> Any:
+        # Keras 2 looks for `call` before it builds
+        return layer.call(inputs) if isinstance(layer, ps_kind) else call(layer, inputs)
+
+    kind.build, kind.call = build_or_serve, call_as_it_is_now
     try:
         yield
     finally:
-        keras.layers.Embedding.build = build
+        kind.build, kind.call = build, call
 
 
 def _check(layer: Any) -> None:
     refused = {
         "embeddings_regularizer": layer.embeddings_regularizer,
         "embeddings_constraint": layer.embeddings_constraint,
-        "lora_rank": layer.lora_rank,
-        "quantization": layer.quantization_mode or layer.quantization_config,
+        **{
+            what: getattr(layer, what, None)
+            for what in ("lora_rank", "quantization_mode", "quantization_config")
+        },
         f"weights of type {layer.variable_dtype}": layer.variable_dtype != "float32",
     }
     for what, value in refused.items():
@@ -224,7 +232,8 @@ def table_of(layer: PsLayer, name: str, admission: int, decays: bool) -> Table:
 
 
 def _initial(layer: PsLayer) -> Initial:
-    initializer, kinds = layer.embeddings_initializer, keras.initializers
+    initializer = layer.embeddings_initializer
+    kinds = library_of(initializer).package.initializers
     match initializer:
         case kinds.Zeros():
             return Initial(InitialKind.CONSTANT, 0.0)

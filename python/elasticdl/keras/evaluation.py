@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -19,7 +18,8 @@ from elasticdl.control.protocol.metricstates import MetricCatalog, combine
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.feed import Batch, FeedPipeline
-from elasticdl.keras.internals import clear_losses, seed_states
+from elasticdl.keras.internals import clear_losses
+from elasticdl.keras.library import library_of
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.metricvalues import EvaluationMetrics, Seen
 from elasticdl.keras.shown import show
@@ -61,7 +61,8 @@ class OwnWeights:
     """Calls a model whose variables are all in this process."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self.seeded = model, seed_states(model)
+        self._model, self._library = model, library_of(model)
+        self.seeded = self._library.seed_states(model)
 
     def trace(self, features: Any) -> None:
         """Trace nothing."""
@@ -85,7 +86,10 @@ class OwnWeights:
     def weights(self, given: Any) -> AbstractContextManager[list[tuple[Any, Any]]]:
         """Give all variables their values: regularizers take those of a stateless scope from nowhere else."""
         return nullcontext(
-            [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+            [
+                (variable, tf.convert_to_tensor(variable.value))
+                for variable in self._library.variables(self._model)
+            ]
         )
 
 
@@ -97,8 +101,8 @@ class KerasEvaluator:
         self._user, self._spec = user, spec
         self._model, self._forward = model, forward
         self._pipeline = FeedPipeline(user.feed, Mode.EVALUATION, metadata, user.path)
-        self._loss = ChunkLoss(user.loss, f"{user.path}: {spec.loss}")
-        self._metrics = EvaluationMetrics(user)
+        self._loss = ChunkLoss(user.loss, f"{user.path}: {spec.loss}", library_of(model))
+        self._metrics = EvaluationMetrics(user, library_of(model))
         self._draws = True
         """Whether the model may draw random numbers outside of training, too."""
 
@@ -173,7 +177,7 @@ class KerasEvaluator:
         seeded = [(state, seeds[index]) for index, state in enumerate(self._forward.seeded)]
         with (
             self._forward.weights(given) as values,
-            keras.StatelessScope(state_mapping=[*values, *seeded], collect_losses=True),
+            library_of(self._model).values([*values, *seeded]),
         ):
             predictions = self._model(features, training=False)
             mean = tf.cast(self._loss(labels, predictions, weights), tf.float64)

@@ -7,9 +7,8 @@ import string
 from collections.abc import Collection
 from typing import Any
 
-import keras
-
 from elasticdl.keras.internals import profiles
+from elasticdl.keras.library import callbacks_of
 
 
 def unusable(callback: Any, known: Collection[str]) -> str | None:
@@ -17,10 +16,11 @@ def unusable(callback: Any, known: Collection[str]) -> str | None:
 
     `known`: names that are known at the end of an epoch.
     """
+    kinds = callbacks_of(callback)
     match callback:
-        case keras.callbacks.ModelCheckpoint():
+        case kinds.ModelCheckpoint():
             return _checkpoint(callback, known)
-        case keras.callbacks.TensorBoard():
+        case kinds.TensorBoard():
             return _tensorboard(callback)
     return None
 

@@ -14,6 +14,7 @@ from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.building import built_optimizer, new_model
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.held import held
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.monitored import monitored_in_evaluations
 from elasticdl.keras.serving import served
 from elasticdl.spec.jobspec import JobSpec
@@ -32,6 +33,7 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
 
     Raises BadModel, naming the first difference, if the state is of another model or optimizer.
     """
+    library = library_of(model)
     optimizer = built_optimizer(user, model)
     callbacks = GroupCallbacks(
         user.callbacks,
@@ -42,7 +44,8 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
         _WRITES_NOTHING,
         monitored_in_evaluations(user),
     )
-    variables = ModelState([*held(model.variables), *held(optimizer.variables), *callbacks.best_weights()])
+    own = [*library.variables(model), *library.optimizer_variables(optimizer)]
+    variables = ModelState([*held(own), *callbacks.best_weights()])
     try:
         variables.check(state.image)
         callbacks.restore(state.image.meta.get("callbacks", []))
@@ -52,15 +55,17 @@ def finish(user: UserModel, model: Any, state: GroupState) -> None:
             f"{state.folder}: the checkpoint is of another model than that of {user.path}: {failure}; give the --model_def, "
             "--model_params, --optimizer and --callbacks of the job that wrote it"
         ) from None
-    optimizer.finalize_variable_values(model.trainable_variables)
+    library.finalize(optimizer, model)
     if callbacks.act_at_end:
         callbacks.end()
-    model.__dict__.pop("optimizer", None)  # callbacks had it there
+    library.detach(model)  # callbacks had the optimizer there
 
 
-def export_state(user: UserModel, spec: JobSpec, state: GroupState, write: Callable[[Any], None]) -> None:
+def export_state(
+    user: UserModel, spec: JobSpec, state: GroupState, write: Callable[[Any], None], library: Library = KERAS
+) -> None:
     """Write the model of a state by `write`. Raises BadModel, and what that raises."""
-    model = new_model(user, spec.seed)
+    model = new_model(user, spec.seed, library)
     if not getattr(model, "inputs", None):
         raise BadModel(
             f"{user.path}: the model does not know its inputs before it is called with data, which a checkpoint does not have; make it a "

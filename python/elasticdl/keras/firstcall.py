@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-import tensorflow as tf
-
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.building import new_model
 from elasticdl.keras.feed import Batch, FeedPipeline
+from elasticdl.keras.library import Library, library_of
 from elasticdl.keras.shown import show
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
 
-def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Records) -> tuple[Any, Batch, Any]:
+def make_model(
+    user: UserModel, seed: int, library: Library, pipeline: FeedPipeline, sample: Records
+) -> tuple[Any, Batch, Any]:
     """Return the user's model, built, the batch of the sample, and the symbols that the model gives for one.
 
     Raises BadModel or BadData for what only running shows, with the user's exception as the cause.
     """
-    model = new_model(user, seed)
+    model = new_model(user, seed, library)
     batch = pipeline(sample)
     if batch.data is None:
         raise BadData(
@@ -34,9 +34,8 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
     """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
     assert batch.data is not None, "the sample has examples"
     assert pipeline.spec is not None, "feed has been traced"
-    symbols = tf.nest.map_structure(_symbol, batch.data[0], pipeline.spec[0])
     try:
-        return model(symbols, training=True)
+        return library_of(model).try_call(model, batch.data[0], pipeline.spec[0])
     except BadModel:
         raise
     except Exception as error:
@@ -48,11 +47,3 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
             f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
             f"{describe(error, user.path)}\nfeed has to return {pipeline.expected}; None stands for the examples of a batch"
         ) from error
-
-
-def _symbol(sample: Any, spec: Any) -> Any:
-    """Return the symbol of a tensor of any number of examples."""
-    sparse, ragged = isinstance(sample, tf.SparseTensor), isinstance(sample, tf.RaggedTensor)
-    # other sizes than that of the first are a matter of chance for what is not dense
-    shape = spec.shape if sparse or ragged else sample.shape
-    return keras.KerasTensor((None, *shape[1:]), sample.dtype.name, sparse=sparse, ragged=ragged)

@@ -21,6 +21,7 @@ from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
 if TYPE_CHECKING:
+    from elasticdl.keras.library import Library
     from elasticdl.keras.restored import RestoredModel
 
 
@@ -43,7 +44,7 @@ class KerasFramework:
     """Implements `elasticdl.worker.contract.framework.Framework`."""
 
     name = "keras"
-    imports = ("keras", "tensorflow", "elasticdl.keras")
+    imports: tuple[str, ...] = ("keras", "tensorflow", "elasticdl.keras")
     symbols = SYMBOLS
     formats = (OutputFormat("keras", ".keras"), OutputFormat("saved_model"))
     has_ps = True
@@ -95,32 +96,38 @@ class KerasFramework:
         """Return the adapter of a synchronous worker."""
         from elasticdl.keras.adapter import KerasAdapter
 
-        return KerasAdapter(user, spec, metadata, process)
+        return KerasAdapter(user, spec, metadata, process, self._library())
 
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
         """Return the adapter of a worker with parameter servers."""
         from elasticdl.keras.psadapter import KerasPsAdapter
 
-        return KerasPsAdapter(user, spec, metadata, process)
+        return KerasPsAdapter(user, spec, metadata, process, self._library())
 
     def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
         """Return the model of a .keras file or a checkpoint."""
         from elasticdl.keras.trained import KerasTrained
 
-        return KerasTrained(user, spec, metadata, weights)
+        return KerasTrained(user, spec, metadata, weights, self._library())
 
     def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
         """Write the model of a group's state. Raises BadModel or OSError."""
         from elasticdl.keras.export import export
         from elasticdl.keras.finished import export_state
 
-        export_state(user, spec, state, lambda model: export(model, path, kind, ()))
+        export_state(user, spec, state, lambda model: export(model, path, kind, ()), self._library())
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""
         from elasticdl.keras.restored import RestoredModel
 
-        return RestoredModel(user, catalog, threshold)
+        return RestoredModel(user, catalog, threshold, self._library())
+
+    def _library(self) -> Library:
+        """Return the library that models are of."""
+        from elasticdl.keras.library import KERAS
+
+        return KERAS
 
 
 def load_keras(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:

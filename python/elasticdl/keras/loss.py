@@ -13,18 +13,22 @@ from typing import Any
 import keras
 
 from elasticdl.errors import BadModel
+from elasticdl.keras.library import KERAS, Library, library_of
 
 
 class ChunkLoss:
     """(labels, predictions, sample weights or None) → scalar tensor, a mean over the examples."""
 
-    def __init__(self, loss: Any, where: str) -> None:
-        """`loss`: a function, a Keras loss (or its class), or a dict of them by output; `where` names it in messages."""
+    def __init__(self, loss: Any, where: str, library: Library = KERAS) -> None:
+        """`loss`: a function, a Keras loss (or its class), or a dict of them by output; `where` names it in messages.
+
+        `library`: of the model.
+        """
         self._where = where
         self._loss = (
-            {key: _instance(part) for key, part in loss.items()}
+            {key: _instance(part, library) for key, part in loss.items()}
             if isinstance(loss, Mapping)
-            else _instance(loss)
+            else _instance(loss, library)
         )
 
     def __call__(self, labels: Any, predictions: Any, weights: Any) -> Any:
@@ -48,7 +52,7 @@ class ChunkLoss:
         taken = weights is None
         if taken:
             value = loss(labels, predictions)
-        elif isinstance(loss, keras.losses.Loss) or "sample_weight" in _parameters(loss):
+        elif _is_loss(type(loss)) or "sample_weight" in _parameters(loss):
             value = loss(labels, predictions, sample_weight=weights)
             taken = True
         else:
@@ -90,12 +94,16 @@ def may_be(one: int | None, other: int | None) -> bool:
     return one is None or other is None or one == other
 
 
-def _instance(loss: Any) -> Any:
-    if isinstance(loss, type) and issubclass(loss, keras.losses.Loss):
+def _instance(loss: Any, library: Library) -> Any:
+    if isinstance(loss, type) and _is_loss(loss):
         return loss()
     if isinstance(loss, str):
-        return keras.losses.get(loss)
+        return library.package.losses.get(loss)
     return loss
+
+
+def _is_loss(kind: type) -> bool:
+    return issubclass(kind, library_of(kind).package.losses.Loss)
 
 
 def _parameters(function: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import PsLayer, names_of
+from elasticdl.keras.library import library_of
 from elasticdl.worker.contract.usermodel import UserModel
 
 _REMEDY = "give the --model_def, --model_params and --embedding_threshold of the job that wrote it"
@@ -34,7 +35,8 @@ def tables_of(user: UserModel, catalog: Catalog, layers: Iterable[PsLayer]) -> l
 def variables_of(user: UserModel, catalog: Catalog, model: Any) -> list[Any]:
     """Return a model's variables that are those of a catalog, in its order. Raises BadModel."""
     there: dict[str, list[Any]] = {}
-    for variable in (*model.trainable_variables, *model.non_trainable_variables):
+    library = library_of(model)
+    for variable in (*library.trainable(model), *library.fixed(model)):
         there.setdefault(variable.path, []).append(variable)
     found = []
     for wanted in catalog.variables:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import TYPES, Metric, MetricCatalog, StateArray
 from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.loss import may_be, shape_of
 from elasticdl.keras.shown import show
 from elasticdl.spec.edge import nearest
@@ -107,8 +108,11 @@ class _Entry:
     def updated(self, state: Sequence[Any], seen: Seen) -> list[Any]:
         """Return a state after a chunk; the object's variables stay as they are."""
         arguments, keywords = self._arguments(seen)
-        found: list[Any] = self.metric.stateless_update_state(list(state), *arguments, **keywords)
-        return found
+        return library_of(self.metric).updated(self.metric, state, arguments, keywords)
+
+    def variables(self) -> list[Any]:
+        """Return the object's variables."""
+        return library_of(self.metric).metric_variables(self.metric)
 
     def _arguments(self, seen: Seen) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self.user.name == LOSS:
@@ -130,7 +134,7 @@ class _Entry:
 
     def state(self) -> Arrays:
         """Return a copy of the object's variables."""
-        return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self.metric.variables]
+        return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self.variables()]
 
     def value_of(self, state: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
         """Return the values of a state by name."""
@@ -139,7 +143,7 @@ class _Entry:
 
     def assign(self, state: Sequence[npt.NDArray[Any]]) -> None:
         """Replace the object's variables. Raises BadModel for whole numbers that don't fit."""
-        for variable, value in zip(self.metric.variables, state, strict=True):
+        for variable, value in zip(self.variables(), state, strict=True):
             kind = keras.backend.standardize_dtype(variable.dtype)
             if value.dtype.kind in "iu" and keras.backend.is_int_dtype(kind) and value.size:
                 limits = np.iinfo(kind)
@@ -165,8 +169,9 @@ class EvaluationMetrics:
     catalog: MetricCatalog
     """Known once they have been tried."""
 
-    def __init__(self, user: UserModel) -> None:
-        self._user = user
+    def __init__(self, user: UserModel, library: Library = KERAS) -> None:
+        """`library`: of the model, and so of its metrics."""
+        self._user, self._library, self._keras = user, library, library.package
 
     def try_out(self, first: Seen, second: Seen) -> None:
         """Find out what the metrics keep and whether that may be added, on two chunks of different sizes.
@@ -249,7 +254,7 @@ class EvaluationMetrics:
 
     def _made(self) -> list[_Entry]:
         """Return fresh metrics."""
-        loss = keras.metrics.Mean(LOSS, dtype=widest())
+        loss = self._keras.metrics.Mean(LOSS, dtype=widest())
         entries = [_Entry(UserMetric(LOSS, "", loss, f"{self._user.path}: the loss"), loss)]
         entries += [self._entry(one) for one in user_metrics(self._user)]
         of_object: dict[int, str] = {}
@@ -261,19 +266,19 @@ class EvaluationMetrics:
 
     def _entry(self, one: UserMetric) -> _Entry:
         metric = one.metric
-        if isinstance(metric, type) and issubclass(metric, keras.metrics.Metric):
+        if isinstance(metric, type) and issubclass(metric, self._keras.metrics.Metric):
             try:
                 metric = metric()
             except Exception as error:
                 raise BadModel(f"{one.where} failed: {describe(error, self._user.path)}") from error
-        if isinstance(metric, keras.metrics.Metric):
+        if isinstance(metric, self._keras.metrics.Metric):
             return _Entry(one, metric)
         if not callable(metric):
             raise BadModel(
                 f"{one.where}: expected a Keras metric or a function (labels, predictions), received {metric!r:.100}"
             )
         function = PerExample(metric, one.where)
-        return _Entry(one, keras.metrics.MeanMetricWrapper(function, one.name, dtype=widest()), function)
+        return _Entry(one, self._library.averaging(function, one.name, widest()), function)
 
     def _failed(self, one: UserMetric, seen: Seen, error: Exception) -> BadModel:
         text = f"{one.where} failed: {describe(error, self._user.path)}\n"
@@ -320,11 +325,11 @@ def _try_out(entries: tuple[_Entry, _Entry, _Entry, _Entry], first: Seen, second
         raise BadModel(
             f"{where}: feed gives sample weights, and the function returns a scalar; return one value per example"
         )
-    if not one.metric.variables:
+    if not one.variables():
         raise BadModel(f"{where} keeps nothing in variables, so tasks can't be combined; {_VARIABLES}")
     states, expected = [one.state(), other.state()], both.values()
     begin = [np.zeros_like(value) for value in states[0]]
-    if kind.__module__.partition(".")[0] == "keras":
+    if one.function is not None or kind.__module__.partition(".")[0] in ("keras", "tf_keras"):
         return _Tried(list(expected), begin, True)
     reason = _why_not_added(one, other, both, first, expected)
     if not reason:
@@ -401,8 +406,8 @@ def _check_weights(one: _Entry) -> None:
 
 def _described(metric: Any) -> tuple[StateArray, ...]:
     found = []
-    for variable in metric.variables:
-        kind = keras.backend.standardize_dtype(variable.dtype)
+    for variable in library_of(metric).metric_variables(metric):
+        kind = variable.dtype
         found.append(
             StateArray(variable.name, tuple(variable.shape), kind if kind in TYPES else "float32")
         )  # bfloat16 is not of NumPy

@@ -39,6 +39,8 @@ _RULES: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     }
 )
 """Class of Keras → the server's name, and its parameters by the class's attributes."""
+_LEGACY = ("SGD", "Adam")
+"""Legacy classes of Keras 2 that compute what those of the same name compute today."""
 
 
 def describe(optimizer: Any) -> Rule:
@@ -47,22 +49,27 @@ def describe(optimizer: Any) -> Rule:
     Only the classes of Keras themselves are taken: one that is derived from them may compute something else.
     """
     kind = type(optimizer)
-    known = _RULES.get(kind.__name__) if kind.__module__.startswith("keras.") else None
+    known = _RULES.get(kind.__name__) if kind.__module__.partition(".")[0] in ("keras", "tf_keras") else None
+    if ".legacy." in kind.__module__ and kind.__name__ not in _LEGACY:
+        raise BadModel(
+            f"of the legacy optimizers parameter servers know {' and '.join(_LEGACY)}; received {kind.__name__}: use that of "
+            "tf_keras.optimizers, whose epsilon is in another place of the formula"
+        )
     if known is None:
         names = ", ".join(_RULES)
         raise BadModel(
             f"parameter servers know the Keras optimizers {names}; received {kind.__module__}.{kind.__name__}"
         )
-    if optimizer.use_ema:
+    if getattr(optimizer, "use_ema", False):
         raise BadModel(
             f"{kind.__name__}: use_ema=True keeps averages of all weights, which parameter servers do not"
         )
-    if optimizer.gradient_accumulation_steps:
+    if getattr(optimizer, "gradient_accumulation_steps", None):
         raise BadModel(f"{kind.__name__}: gradient_accumulation_steps is not for parameter servers")
-    if optimizer.loss_scale_factor:
+    if getattr(optimizer, "loss_scale_factor", None):
         raise BadModel(
             f"{kind.__name__}: loss_scale_factor is not for parameter servers, which compute in float32"
         )
     name, attributes = known
     numbers = {key: float(getattr(optimizer, attribute)) for key, attribute in attributes.items()}
-    return Rule(name, numbers, float(optimizer.weight_decay or 0.0))
+    return Rule(name, numbers, float(getattr(optimizer, "weight_decay", None) or 0.0))

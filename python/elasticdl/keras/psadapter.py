@@ -21,7 +21,6 @@ from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.files.output import made_beside
-from elasticdl.keras import internals
 from elasticdl.keras.building import make_optimizer
 from elasticdl.keras.embedding import (
     WHOLE_TABLE,
@@ -37,6 +36,7 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
 from elasticdl.keras.feed import FeedPipeline
 from elasticdl.keras.firstcall import make_model
+from elasticdl.keras.library import KERAS, Library
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.monitored import monitored_at_barriers
 from elasticdl.keras.optimizer import describe as describe_optimizer
@@ -66,7 +66,12 @@ class KerasPsAdapter:
     catalog: Catalog
 
     def __init__(
-        self, user: UserModel, spec: JobSpec, metadata: Any = None, process: ProcessName = FIRST_WORKER
+        self,
+        user: UserModel,
+        spec: JobSpec,
+        metadata: Any = None,
+        process: ProcessName = FIRST_WORKER,
+        library: Library = KERAS,
     ) -> None:
         """`metadata`: what the reader knows of its records, the third argument of `feed`.
 
@@ -75,6 +80,7 @@ class KerasPsAdapter:
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
         self._process = process
+        self._library = library
         self._last: tuple[Weights, Weights] | None = None
         """The variables as callbacks found them at the end of training, and as they left them."""
 
@@ -86,13 +92,15 @@ class KerasPsAdapter:
         Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
         """
         user = self._user
-        with server_side(self._spec.embedding_threshold), looking_up(Recorded()):
-            self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        with server_side(self._spec.embedding_threshold, self._library), looking_up(Recorded()):
+            self.model, batch, outputs = make_model(
+                user, self._spec.seed, self._library, self._pipeline, sample
+            )
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
-        self.optimizer = make_optimizer(user)
+        self.optimizer = make_optimizer(user, self.model)
         rule = describe_optimizer(self.optimizer)
-        loss = ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}")
+        loss = ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}", self._library)
         try:
             self._step = PsStep(self.model, self.optimizer, loss, spec, user.path)
         except BadInput:
@@ -116,14 +124,14 @@ class KerasPsAdapter:
         self._dense = self._step.first()
         self._places = self._find_places()
         layout, admission = self._step.layout, self._spec.embedding_admission
-        decays = internals.decays(self.optimizer)
+        decays = self._library.decays(self.optimizer)
         variables = [
-            *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
+            *(Variable(v.path, tuple(v.shape), decays(v)) for v in layout.trained),
             *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
         ]
         names = names_of(self._step.layers)
         tables = [
-            table_of(layer, name, admission, bool(decays(_MATRIX)))
+            table_of(layer, name, admission, decays(_MATRIX))
             for layer, name in zip(self._step.layers, names, strict=True)
         ]
         self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
@@ -245,9 +253,8 @@ class KerasPsAdapter:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule, as callbacks have left it."""
-        if internals.follows_schedule(self.optimizer):
-            self.optimizer.iterations.assign(step)
-        return float(self.optimizer.learning_rate)
+        rate = self._callbacks.rate_at(step)
+        return self._library.rate_at(self.optimizer, step) if rate is None else rate
 
     # ------------------------------------------------------------------ the result
 
@@ -298,7 +305,7 @@ class KerasPsAdapter:
         elif path:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
-            self.model.__dict__.pop("optimizer", None)  # callbacks had it there
+            self._library.detach(self.model)  # callbacks had the optimizer there
             export(self._served, path, kind, spec[0], self._matrices(tables, digest))
         return digest.hexdigest()
 

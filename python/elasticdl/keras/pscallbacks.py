@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from elasticdl.errors import BadModel
 from elasticdl.keras.bestweights import keeps_weights
 from elasticdl.keras.callbacks import GroupCallbacks, overrides
+from elasticdl.keras.library import callbacks_of
 from elasticdl.keras.saves import Write
 from elasticdl.keras.stepcallbacks import BEST_WEIGHTS, OF_BATCHES, OF_EPOCHS, is_refused, why_refused
 
@@ -24,8 +23,8 @@ class PsCallbacks(GroupCallbacks):
 
     def _check(self, callback: Any) -> None:
         name, classes = type(callback).__name__, [one.__name__ for one in type(callback).__mro__]
-        if isinstance(callback, keras.callbacks.Callback):
-            if is_refused(classes) or overrides(callback, OF_BATCHES):
+        if isinstance(callback, callbacks_of(callback).Callback):
+            if is_refused(classes) or (overrides(callback, OF_BATCHES) and not hasattr(callback, "rate_at")):
                 raise BadModel(f"{self._path}: {why_refused(name, classes)}")
             if keeps_weights(callback):
                 raise BadModel(f"{self._path}: {name}: {BEST_WEIGHTS}")
@@ -46,6 +45,16 @@ class PsCallbacks(GroupCallbacks):
     def _skipping(self, hook: str, writing: bool) -> Callable[[Write], None] | None:
         """Keep nothing for a later writer: the weights of a barrier are on the servers, and change."""
         return None if writing else lambda write: None
+
+    def rate_at(self, step: int) -> float | None:
+        """Return the learning rate that a callback has for a step, None if there is none that does.
+
+        Of its hooks of batches nobody hears here: the rate goes to the servers with each push.
+        """
+        for callback in reversed(self._callbacks):
+            if hasattr(callback, "rate_at"):
+                return float(callback.rate_at(step))
+        return None
 
     @property
     def follow_epochs(self) -> bool:

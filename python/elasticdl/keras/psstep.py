@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -19,7 +18,8 @@ import tensorflow as tf
 from elasticdl.errors import BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.embedding import Given, PsLayer, Recorded, looking_up
-from elasticdl.keras.internals import clear_losses, clip, seed_states
+from elasticdl.keras.internals import clear_losses
+from elasticdl.keras.library import library_of
 from elasticdl.keras.loss import ChunkLoss
 
 
@@ -66,9 +66,11 @@ class LookupTrace:
 
     def _trace(self, features: Any) -> list[Any]:
         self._recorded = Recorded()
-        mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+        library = library_of(self._model)
+        own = library.variables(self._model)
+        mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in own]
         mapping += [(state, tf.zeros([2], tf.int64)) for state in self._seeded]
-        with keras.StatelessScope(state_mapping=mapping), looking_up(self._recorded):
+        with library.values(mapping), looking_up(self._recorded):
             self._model(features, training=self._training)
         return self._recorded.ids
 
@@ -87,14 +89,15 @@ class PsStep:
         self._optimizer = optimizer
         self._loss = loss
         self._path = path
-        self._seeded = seed_states(model)
+        self._library = library = library_of(model)
+        self._seeded = library.seed_states(model)
         known = {id(state) for state in self._seeded}
-        every = (*model.trainable_variables, *model.non_trainable_variables)
+        every = (*library.trainable(model), *library.fixed(model))
         unseeded = [variable for variable in every if id(variable) not in known]
         self._constants = [variable for variable in unseeded if not _is_float(variable)]
         self._variables = [variable for variable in unseeded if _is_float(variable)]
         for variable in self._variables:
-            if keras.backend.standardize_dtype(variable.dtype) != "float32":
+            if variable.dtype != "float32":
                 raise BadModel(
                     f"{path}: {variable.path!r} is of type {variable.dtype}; parameter servers hold float32 only"
                 )
@@ -187,7 +190,7 @@ class PsStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*trainable, *rows])
             with (
-                keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope,
+                self._library.values(mapping) as scope,
                 looking_up(given),
             ):
                 predictions = self._model(features, training=True)
@@ -197,7 +200,7 @@ class PsStep:
         slopes = tape.gradient(loss, [*trainable, *rows])
         clear_losses(self._model)
         found = [None if slope is None else tf.convert_to_tensor(slope) for slope in slopes]
-        clipped = clip(self._optimizer, found)
+        clipped = self._library.clip(self._optimizer, found)
         for variable, before in zip(self._constants, constants, strict=True):
             if scope.get_current_value(variable) is not before:
                 raise BadModel(
@@ -235,4 +238,4 @@ class PsStep:
 
 
 def _is_float(variable: Any) -> bool:
-    return bool(tf.as_dtype(keras.backend.standardize_dtype(variable.dtype)).is_floating)
+    return bool(tf.as_dtype(variable.dtype).is_floating)

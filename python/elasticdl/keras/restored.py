@@ -15,6 +15,7 @@ from elasticdl.errors import BadModel
 from elasticdl.keras.building import new_model
 from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.export import export
+from elasticdl.keras.library import Library
 from elasticdl.keras.matching import tables_of, variables_of
 from elasticdl.keras.serving import served
 from elasticdl.keras.streaming import Matrix
@@ -25,14 +26,14 @@ from elasticdl.worker.modelfile import describe
 class RestoredModel:
     """A model without data: its inputs have to be known, as those of functional models are."""
 
-    def __init__(self, user: UserModel, catalog: Catalog, threshold: int) -> None:
+    def __init__(self, user: UserModel, catalog: Catalog, threshold: int, library: Library) -> None:
         """Build the model, and find the catalog's tables and variables in it.
 
         Raises BadModel if it is not the model of the catalog, or not one whose inputs are known.
         """
         self._catalog = catalog
-        with server_side(threshold), looking_up(Recorded()):
-            self._model = new_model(user, catalog.seed)
+        with server_side(threshold, library), looking_up(Recorded()):
+            self._model = new_model(user, catalog.seed, library)
         if not getattr(self._model, "inputs", None):
             raise BadModel(
                 f"{user.path}: the model does not know its inputs before it is called with data, which a checkpoint does not have; make "
@@ -76,6 +77,8 @@ class RestoredModel:
 
 
 def _spec(symbol: Any) -> Any:
+    if hasattr(symbol, "type_spec"):  # of Keras 2
+        return symbol.type_spec
     if symbol.sparse:
         return tf.SparseTensorSpec(symbol.shape, symbol.dtype)
     if symbol.ragged:

@@ -7,13 +7,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.internals import layers_of
+from elasticdl.keras.library import library_of
 from elasticdl.keras.weightsfile import REMEDY
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -75,12 +75,14 @@ def _paired(
     """Yield each variable of the model with its value. Raises BadModel for the first that differs."""
     tables = {written.name: written for written in others}
     paired: dict[int, _Written] = {}
+    library = library_of(model)
     for layer in layers_of(model):
-        if isinstance(layer, keras.layers.Embedding) and layer.name in tables:
-            matrix, written = layer.variables[0], tables[layer.name]
+        if isinstance(layer, library.package.layers.Embedding) and layer.name in tables:
+            matrix, written = library.variables(layer)[0], tables[layer.name]
             if tuple(matrix.shape) == written.shape:
                 paired[id(matrix)] = written
-    rest = [variable for variable in model.variables if id(variable) not in paired]
+    own = library.variables(model)
+    rest = [variable for variable in own if id(variable) not in paired]
     for variable, written in zip_longest(rest, listed):
         if variable is None or written is None or tuple(variable.shape) != written.shape:
             mine = "no further variable" if variable is None else f"{variable.path} {list(variable.shape)}"
@@ -89,4 +91,4 @@ def _paired(
                 f"{mine}; {REMEDY}"
             )
         paired[id(variable)] = written
-    yield from ((variable, paired[id(variable)]) for variable in model.variables)
+    yield from ((variable, paired[id(variable)]) for variable in own)

@@ -15,7 +15,7 @@ from elasticdl.checkpoint.savedrows import SavedRows
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import check_range, looking_up
 from elasticdl.keras.feed import Batch
-from elasticdl.keras.internals import seed_states
+from elasticdl.keras.library import library_of
 from elasticdl.keras.matching import tables_of, variables_of
 from elasticdl.keras.psstep import LookupTrace
 from elasticdl.worker.contract.usermodel import UserModel
@@ -51,7 +51,8 @@ class SavedWeights:
             features: their signature.
         """
         self._user, self._model, self._saved = user, model, saved
-        self.seeded = seed_states(model)
+        self._library = library_of(model)
+        self.seeded = self._library.seed_states(model)
         # tables have their names in the order in which training looks them up
         called = LookupTrace(model, features, self.seeded, training=True).calls
         self._layers = tables_of(user, saved.catalog, called)
@@ -106,4 +107,5 @@ class SavedWeights:
         """Let layers look up the rows given; variables have their own values."""
         places, rows = given
         with looking_up(self._lookups.given(self._layers, rows, places)):
-            yield [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+            own = self._library.variables(self._model)
+            yield [(variable, tf.convert_to_tensor(variable.value)) for variable in own]

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from elasticdl.errors import Unwritable
 from elasticdl.files.output import made_beside, remove_drafts
 from elasticdl.keras.kerasfile import os_errors
+from elasticdl.keras.library import library_of
 
 Write = Callable[[], None]
 
@@ -76,7 +75,8 @@ class Saves:
 
     def _compile_config(self) -> dict[str, Any]:
         """Return what `load_model` compiles the model with: the optimizer, whose variables are saved anyway, is lost without it."""
-        return {**(self._compiled_with() or {}), "optimizer": keras.optimizers.serialize(self._optimizer)}
+        optimizers = library_of(self._model).package.optimizers
+        return {**(self._compiled_with() or {}), "optimizer": optimizers.serialize(self._optimizer)}
 
 
 def _is_renamed(name: str, target: str, more: tuple[Any, ...], named: dict[str, Any]) -> bool:

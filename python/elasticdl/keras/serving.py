@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from elasticdl.errors import BadModel
+from elasticdl.keras.library import library_of
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -27,8 +28,11 @@ def served(user: UserModel, model: Any) -> Any:
         raise
     except Exception as error:
         raise BadModel(f"{user.path}: serving_model failed: {describe(error, user.path)}") from error
-    if not isinstance(made, keras.Model):
-        raise BadModel(f"{user.path}: serving_model returned a {type(made).__name__}; expected a keras.Model")
+    package = library_of(model).package
+    if not isinstance(made, package.Model):
+        raise BadModel(
+            f"{user.path}: serving_model returned a {type(made).__name__}; expected a {package.__name__}.Model"
+        )
     known = {id(variable) for variable in made.variables}
     if any(id(variable) not in known for variable in model.variables):
         raise BadModel(

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.internals import clear_losses, seed_states
+from elasticdl.keras.internals import clear_losses
+from elasticdl.keras.library import library_of
 from elasticdl.keras.loss import ChunkLoss
 
 
@@ -64,14 +64,13 @@ class TrainingStep:
         self.traces = 0
         """How often Python code of the step has been traced."""
 
-        self._trainables = list(model.trainable_variables)
-        others = model.non_trainable_variables
-        known = {id(state) for state in seed_states(model)}
-        self._seeded = seed_states(model)
+        self._library = library = library_of(model)
+        self._trainables = library.trainable(model)
+        others = library.fixed(model)
+        self._seeded = library.seed_states(model)
+        known = {id(state) for state in self._seeded}
         self._others = [variable for variable in others if id(variable) not in known]
-        wide = any(
-            keras.backend.standardize_dtype(v.dtype) == "float64" for v in [*self._trainables, *self._others]
-        )
+        wide = any(v.dtype == "float64" for v in [*self._trainables, *self._others])
         self.dtype = tf.float64 if wide else tf.float32
 
         self._scalar = tf.TensorSpec([], self.dtype)
@@ -128,8 +127,9 @@ class TrainingStep:
         count = len(self.layout.trained)
         pairs = zip(parts[:count], self.layout.trained, strict=True)
         means = {id(variable): tf.cast(part / examples, variable.dtype) for part, variable in pairs}
-        # a variable without a gradient is given as None: Keras leaves it alone, decay and momentum included
-        self._optimizer.apply([means.get(id(variable)) for variable in self._trainables], self._trainables)
+        # a variable without a gradient is given as None, and left alone, decay and momentum included
+        slopes = [means.get(id(variable)) for variable in self._trainables]
+        self._library.apply(self._optimizer, slopes, self._trainables)
         for part, variable in zip(parts[count:], self.layout.changed, strict=True):
             variable.assign(variable.value + tf.cast(part / examples, variable.dtype))
 
@@ -147,7 +147,7 @@ class TrainingStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for tensor in trainables:
                 tape.watch(tensor)
-            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            with self._library.values(mapping) as scope:
                 predictions = self._model(features, training=True)
                 loss = tf.cast(self._loss(labels, predictions, weights), self.dtype)
                 for own in self._model.losses:

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import PsLayer, looking_up
+from elasticdl.keras.library import KERAS, library_of
 
 Floats = npt.NDArray[np.float32]
 Blocks = Iterator[Floats]
@@ -130,9 +131,7 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
     }
     with looking_up(_Gathered(variables)):
         model = with_ascii_names(model)
-        model.export(
-            str(path), format="tf_saved_model", verbose=False, input_signature=_signature(model, features)
-        )
+        library_of(model).write_saved_model(model, str(path), _signature(model, features))
     if matrices:
         _replace(path / "variables" / "variables", matrices, marks)
 
@@ -140,6 +139,8 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
 def with_ascii_names(model: Any) -> Any:
     """Return a model whose inputs TensorFlow's signatures can name: of a dictionary with other keys, `c0`, `c1` … in their place."""
     inputs = getattr(model, "inputs", None) and model.input
+    if library_of(model) is not KERAS:
+        return model
     if not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs):
         return model
     names = {}

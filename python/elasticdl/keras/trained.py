@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -20,6 +19,7 @@ from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.finished import finish
 from elasticdl.keras.firstcall import make_model
 from elasticdl.keras.internals import clear_losses
+from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.savedweights import SavedWeights
 from elasticdl.keras.serving import served
 from elasticdl.keras.shown import by_name, show
@@ -34,9 +34,11 @@ from elasticdl.worker.seeds import chunk_seeds
 class KerasTrained:
     """Implements `elasticdl.worker.contract.trained.TrainedModel`."""
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> None:
+    def __init__(
+        self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights, library: Library = KERAS
+    ) -> None:
         """Nothing is built yet; `prepare` does."""
-        self._user, self._spec, self._weights = user, spec, weights
+        self._user, self._spec, self._weights, self._library = user, spec, weights, library
         mode = Mode.PREDICTION if spec.kind is JobKind.PREDICT else Mode.EVALUATION
         self._pipeline = FeedPipeline(user.feed, mode, metadata, user.path)
 
@@ -44,11 +46,15 @@ class KerasTrained:
         """Build the model, take its weights, and try it. Raises BadModel or BadData."""
         weights = self._weights
         if isinstance(weights, SavedRows):
-            with server_side(self._spec.embedding_threshold), looking_up(Recorded()):
-                self._model, batch, _ = make_model(self._user, weights.catalog.seed, self._pipeline, sample)
+            with server_side(self._spec.embedding_threshold, self._library), looking_up(Recorded()):
+                self._model, batch, _ = make_model(
+                    self._user, weights.catalog.seed, self._library, self._pipeline, sample
+                )
             self._forward: Forward = self._looked_up(weights)
         else:
-            self._model, batch, _ = make_model(self._user, self._spec.seed, self._pipeline, sample)
+            self._model, batch, _ = make_model(
+                self._user, self._spec.seed, self._library, self._pipeline, sample
+            )
             if isinstance(weights, Path):
                 of_its_kind = savedmodelweights if weights.is_dir() else weightsfile
                 of_its_kind.load_weights(self._user, served(self._user, self._model), weights)
@@ -116,7 +122,7 @@ class KerasTrained:
         seeded = [(state, seeds[index]) for index, state in enumerate(self._forward.seeded)]
         with (
             self._forward.weights(given) as values,
-            keras.StatelessScope(state_mapping=[*values, *seeded], collect_losses=True),
+            library_of(self._model).values([*values, *seeded]),
         ):
             outputs = self._model(features, training=False)
         clear_losses(self._model)

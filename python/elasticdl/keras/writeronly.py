@@ -12,11 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-
 from elasticdl.keras.internals import begin_counting, flush_events
-
-WRITER_ONLY = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard, keras.callbacks.RemoteMonitor)
+from elasticdl.keras.library import callbacks_of
 
 _OPENING = "on_train_begin"
 """The hook in which files are opened; run that early, another member's file would be begun anew."""
@@ -43,29 +40,36 @@ class Call:
     epochs: int
 
 
+def is_writer_only(callback: Any) -> bool:
+    """Tell whether a callback runs in the member that writes, and nowhere else."""
+    kinds = callbacks_of(callback)
+    return isinstance(callback, kinds.CSVLogger | kinds.TensorBoard | kinds.RemoteMonitor)
+
+
 def run(callback: Any, call: Call, model: Any, *, again: bool) -> None:
     """Run a hook in the member that writes; `again`: a former writer may have run it."""
+    kinds = callbacks_of(callback)
     match callback:
-        case keras.callbacks.CSVLogger():
+        case kinds.CSVLogger():
             if call.hook == _OPENING or (again and _has_line(callback, call)):
                 return
             if call.hook in _LINES and callback.csv_file is None:
                 _open(callback, call)
-        case keras.callbacks.TensorBoard() if callback.model is None:
+        case kinds.TensorBoard() if callback.model is None:
             if call.hook in (_OPENING, "on_train_end"):
                 return
             callback.set_model(model)
             callback.on_train_begin({})
             begin_counting(callback, call.step)
     getattr(callback, call.hook)(*call.place, dict(call.logs))
-    if isinstance(callback, keras.callbacks.TensorBoard):
+    if isinstance(callback, kinds.TensorBoard):
         # what its writers hold back would be lost with this process
         flush_events(callback)
 
 
 def close(callback: Any) -> None:
     """Close the files of a callback that another one takes the place of."""
-    if isinstance(callback, keras.callbacks.TensorBoard) and callback.model is not None:
+    if isinstance(callback, callbacks_of(callback).TensorBoard) and callback.model is not None:
         callback.on_train_end({})
 
 
@@ -96,13 +100,14 @@ def _has_line(callback: Any, call: Call) -> bool:
 @contextmanager
 def spoken(callback: Any, writing: bool) -> Iterator[None]:
     """Let what callbacks print of files and progress be in the log of the member that writes: a bar there is a line for each epoch."""
+    kinds = callbacks_of(callback)
     match callback:
-        case keras.callbacks.ProgbarLogger():
+        case kinds.ProgbarLogger():
             callback.verbose = 2 if writing else 0
             if callback.progbar is not None:
                 callback.progbar.verbose = callback.verbose
             yield
-        case keras.callbacks.ModelCheckpoint():
+        case kinds.ModelCheckpoint():
             verbose = callback.verbose
             callback.verbose = verbose if writing else 0
             yield

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from elasticdl.errors import BadModel
+from elasticdl.spec.earliernames import is_served
 
 PAGE = 'the page "Coming from ElasticDL 0.2" (docs/guides/coming-from-0.2.md)'
 
@@ -61,12 +62,18 @@ def successor(dotted: str) -> str:
 
 
 def check_imports(path: Path, tree: ast.Module, zoo: Path) -> None:
-    """Raise BadModel for imports of the earlier generation's packages, naming each with its line and what serves instead."""
+    """Raise BadModel for imports of what is left of the earlier generation's packages, naming each with its line and what serves instead.
+
+    Names that can still be imported are answered where a function imports them: they exist only while the file is loaded.
+    """
+    top = set(_unguarded(tree, functions=False))
     found = []
     for statement in _unguarded(tree):
         for wanted in _imported(statement):
             own = wanted.partition(".")[0] == _LAYERS and (zoo / _LAYERS).exists()
             instead = successor(wanted)
+            if is_served(wanted):
+                instead = "" if statement in top else "import it at the top of the file"
             if instead and not own:
                 found.append(f"{path}:{statement.lineno}: {wanted} was a part of ElasticDL 0.2; {instead}")
     if found:
@@ -82,24 +89,29 @@ def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
             yield f"{statement.module}.{alias.name}"
 
 
-def _unguarded(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that fail where their module is missing: not those in a `try` that expects it, nor for type checkers."""
+def _unguarded(node: ast.AST, functions: bool = True) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports that fail where their module is missing: not those in a `try` that expects it, nor for type checkers.
+
+    `functions`: those of functions, too.
+    """
     match node:
         case ast.Import() | ast.ImportFrom():
             yield node
         case ast.Try() if any(_catches(handler) for handler in node.handlers):
             for part in (node.handlers, node.orelse, node.finalbody):
-                yield from _below(part)
+                yield from _below(part, functions)
         case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-            yield from _below(node.orelse)
+            yield from _below(node.orelse, functions)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() if not functions:
+            return
         case _:
-            yield from _below(ast.iter_child_nodes(node))
+            yield from _below(ast.iter_child_nodes(node), functions)
 
 
-def _below(nodes: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+def _below(nodes: Iterable[ast.AST], functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
     for node in nodes:
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield from _unguarded(node)
+            yield from _unguarded(node, functions)
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

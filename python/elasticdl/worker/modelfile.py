@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from elasticdl.compat.finder import importable
 from elasticdl.errors import BadModel
-from elasticdl.spec.earlier import PAGE, successor
 from elasticdl.spec.framework import Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.usermodel import UserModel
@@ -123,17 +123,14 @@ def _import(zoo: ModelZoo, dotted: str) -> ModuleType:
     before = sys.modules.get(name)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        with importable():
+            found.loader.exec_module(module)
     except Exception as error:
         if before is None:
             del sys.modules[name]
         else:
             sys.modules[name] = before
-        text = f"{path}: importing it failed: {describe(error, path)}"
-        instead = successor(error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-        if instead:
-            text += f"; it was a part of ElasticDL 0.2; {instead}; {PAGE} says more"
-        raise BadModel(text) from error
+        raise BadModel(f"{path}: importing it failed: {describe(error, path)}") from error
     return module
 
 
