@@ -248,8 +248,12 @@ def check_kills(place: Place, writers: Writers, mode: Into, parts: int) -> None:
     begin()
     lines = writers.write(place, mode)
     assert place.ids() == after
-    found = set()
-    for point in [*(lines * part // parts for part in range(1, parts)), *range(lines - 3 * parts, lines, 3)]:
+    found = {True}
+    for point in [
+        *(lines * part // parts for part in range(1, parts)),
+        *range(lines - 3 * parts, lines, 3),
+        lines - 1,
+    ]:
         begin()
         writers.write(place, mode, point)
         ids = place.ids()
