@@ -35,5 +35,7 @@ def held(variables: Iterable[Any]) -> list[Held]:
 
 def array_of(tensor: Any) -> npt.NDArray[Any]:
     """Return the bits of a tensor; they may be in the library's memory."""
-    # PyTorch's can't be read while gradients are taken by them, and it has types that NumPy lacks
-    return np.asarray(keras.ops.convert_to_numpy(tensor) if hasattr(tensor, "detach") else tensor)
+    if hasattr(tensor, "detach"):  # PyTorch's can't be read while gradients are taken by them
+        return np.asarray(keras.ops.convert_to_numpy(tensor))
+    # TensorFlow's of bfloat16 give no array otherwise
+    return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)

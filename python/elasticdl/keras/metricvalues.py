@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import TYPES, Metric, MetricCatalog, StateArray
 from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.keras.held import array_of
 from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.loss import may_be, shape_of
 from elasticdl.keras.shown import show
@@ -134,7 +135,7 @@ class _Entry:
 
     def state(self) -> Arrays:
         """Return a copy of the object's variables."""
-        return [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in self.variables()]
+        return [np.array(array_of(variable.value)) for variable in self.variables()]
 
     def value_of(self, state: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
         """Return the values of a state by name."""
@@ -227,8 +228,7 @@ class EvaluationMetrics:
         """Return flat states as the catalog describes them."""
         described = self.catalog.task_arrays()
         return [
-            np.array(keras.ops.convert_to_numpy(value), array.dtype)
-            for value, array in zip(states, described, strict=True)
+            np.array(array_of(value), array.dtype) for value, array in zip(states, described, strict=True)
         ]
 
     def values(self, combined: Sequence[npt.NDArray[Any]]) -> dict[str, MetricValue]:
@@ -354,7 +354,7 @@ def _why_not_added(
     states = one.state(), other.state()
     added, whole = [mine + theirs for mine, theirs in zip(*states, strict=True)], both.state()
     zeros = [keras.ops.convert_to_tensor(np.zeros_like(value)) for value in whole]
-    updated = [keras.ops.convert_to_numpy(value) for value in both.updated(zeros, first)]
+    updated = [array_of(value) for value in both.updated(zeros, first)]
     if not _alike(updated, states[0]):
         return "they don't begin at zero"
     if not _alike(added, whole):
@@ -438,7 +438,10 @@ def _same(one: Mapping[str, MetricValue], other: Mapping[str, MetricValue]) -> b
 def _plain(value: Any, where: str) -> MetricValue:
     """Return a number or numbers as Python has them. Raises BadModel for anything else."""
     try:
-        numbers = np.asarray(keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(value)))
+        tensor = keras.ops.convert_to_tensor(value)
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
+            tensor = keras.ops.cast(tensor, widest())  # NumPy lacks bfloat16
+        numbers = np.asarray(array_of(tensor))
         found: MetricValue = numbers.astype(np.float64).tolist()
     except (TypeError, ValueError):
         raise BadModel(
