@@ -203,6 +203,7 @@ import keras, numpy as np, pandas, tensorflow as tf
 model = keras.models.load_model(sys.argv[1])
 frame = pandas.read_parquet(sys.argv[2])
 frame["city"] = frame["city"].fillna("")
+frame = frame.drop(columns=["id", "income"])  # the columns that are inputs
 found = model.predict(tf.data.Dataset.from_tensor_slices(dict(frame)).batch(64), verbose=0)
 np.savez(sys.argv[3], label=np.asarray(found["income"]).astype(str), probabilities=found["probabilities"])
 """
