@@ -248,7 +248,7 @@ def check_kills(place: Place, writers: Writers, mode: Into, parts: int) -> None:
     begin()
     lines = writers.write(place, mode)
     assert place.ids() == after
-    found = {True}
+    found = set()
     for point in [
         *(lines * part // parts for part in range(1, parts)),
         *range(lines - 3 * parts, lines, 3),
@@ -259,7 +259,9 @@ def check_kills(place: Place, writers: Writers, mode: Into, parts: int) -> None:
         ids = place.ids()
         assert ids in (before, after), f"killed at line {point} of {lines}"
         found.add(ids == after)
-    assert found == {False, True}
+    assert False in found
+    # a new file gets its name in the last line; what else writes has lines after the commit
+    assert True in found or (place.kind, mode) == ("folder", Into.NEW)
 
 
 def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place) -> None:
