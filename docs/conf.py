@@ -27,7 +27,7 @@ _NO_PYTHON = re.compile(r"= ?<(?:[^<>]|<[^<>]*>)*>")
 _KERAS = MagicMock()
 _KERAS.layers.Embedding = object
 _KERAS.saving.register_keras_serializable = lambda package: lambda layer: layer
-sys.modules |= {"keras": _KERAS, "tensorflow": MagicMock()}
+sys.modules |= {"keras": _KERAS, "tensorflow": MagicMock(), "elasticdl.keras.internals": MagicMock()}
 
 project = "ElasticDL"
 root_doc = "README"

@@ -124,7 +124,7 @@ def test_train_runs_a_job_with_an_image_in_pods(
     monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception] | None
 ) -> None:
     summary = {"job": "job", "exit_code": code, "reason": "so it is"}
-    monkeypatch.setattr(podrun, "run", lambda spec: summary)
+    monkeypatch.setattr(podrun, "run", lambda spec, *stream: summary)
     if error is None:
         assert elasticdl.train(**IN_PODS) == summary
     else:

@@ -196,10 +196,10 @@ def _check(layer: Any) -> None:
     refused = {
         "embeddings_regularizer": layer.embeddings_regularizer,
         "embeddings_constraint": layer.embeddings_constraint,
-        **{
-            what: getattr(layer, what, None)
-            for what in ("lora_rank", "quantization_mode", "quantization_config")
-        },
+        # Keras 2 has none of these
+        "lora_rank": getattr(layer, "lora_rank", None),
+        "quantization": getattr(layer, "quantization_mode", None)
+        or getattr(layer, "quantization_config", None),
         f"weights of type {layer.variable_dtype}": layer.variable_dtype != "float32",
     }
     for what, value in refused.items():
