@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from elasticdl.data.writers.duckdbtypes import TYPES
 from elasticdl.errors import BadData
 from elasticdl.spec.databases import quoted
 
@@ -125,22 +126,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 # ------------------------------------------------------------------ SQL of DuckDB
 
-_NAMES = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.null(): "VARCHAR",
-    pa.timestamp("us"): "TIMESTAMP",
-}
+_NAMES = {**TYPES, pa.null(): "VARCHAR", pa.timestamp("us"): "TIMESTAMP"}
 
 
 def selected(name: str, part: pa.DataType, kind: pa.DataType) -> str:

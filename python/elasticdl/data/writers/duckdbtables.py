@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from elasticdl.data.writers.database import named
+from elasticdl.data.writers.duckdbtypes import TYPES
 from elasticdl.spec.databases import OutputTable, text
 
 _SETTINGS = {
@@ -15,21 +16,6 @@ _SETTINGS = {
     "memory_limit": "256MB",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-}
-_TYPES = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
 }
 
 
@@ -50,7 +36,7 @@ class DuckDB:
         """Return the type of a column."""
         if pa.types.is_list(kind):
             return f"{self.column_type(kind.value_type)}[]"
-        return named(_TYPES, kind)
+        return named(TYPES, kind)
 
     def finding(self, schema: str, name: str) -> str:
         """Return a question for a table or view."""
