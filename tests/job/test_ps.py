@@ -148,7 +148,7 @@ def test_what_a_lost_server_held_alone_may_be_given_up(begin: Start, tmp_path: P
 def test_slots_without_a_copy_are_restored_from_the_last_snapshot(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    job = begin(ps_replicas=1, checkpoint_steps=40)
+    job = begin(ps_replicas=1, checkpoint_steps=40, environment={"GO": str(tmp_path / "go"), "PACE": "0.1"})
     saved = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.SNAPSHOT)
     assert "snapshot of 1" in saved.text  # ten tasks or a few more
     at(job, 60, lambda status: [os.kill(pid, signal.SIGKILL) for pid in processes(status, "ps")])
