@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 
 import pytest
 
-from elasticdl.audit import audit
 from tests.job.conftest import Start, start  # noqa: F401  # a fixture
-from tests.job.losing import lose_one_of_each
+from tests.job.losing import survived
 
 from .driving import rows
 
@@ -46,14 +44,7 @@ def test_a_job_survives_losses_and_its_model_is_evaluated_and_predicts(begin: St
         output=tmp_path / "model.keras",
         witness_seconds=2,
     )
-    lose_one_of_each(job, 2)
-    (tmp_path / "go").touch()
-    summary = job.wait().succeeded().summary
-    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [RECORDS] * EPOCHS
-    assert summary["members"]["lost"] == 1
-    (events,) = (tmp_path / "state").glob("**/events.jsonl")
-    said = [one for one in map(json.loads, events.read_text().splitlines()) if one["kind"] == "digest"]
-    assert {one["text"] for one in said} == {summary["digest"]}
+    survived(job, tmp_path, RECORDS, EPOCHS)
 
     trained = {"trained_model": tmp_path / "model.keras"}
     job = begin(command="evaluate", job_name="evaluating", validation_data=tmp_path / "census", **trained)

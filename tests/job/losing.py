@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
+from elasticdl.audit import audit
 from elasticdl.control.protocol.status import EventKind, JobEvent
 
 from .conftest import Job
@@ -21,3 +25,19 @@ def lose_one_of_each(job: Job, workers: int) -> None:
     for item in seen(job):
         if isinstance(item, JobEvent) and item.kind == EventKind.DRAINED:
             break
+
+
+def survived(job: Job, directory: Path, records: int, epochs: int) -> dict[str, Any]:
+    """Let a job of two workers lose one of each, and end; return its summary, once every record is counted and digests are equal.
+
+    The directory has its audit, its state, and the file `go`, for which the job's pace waits.
+    """
+    lose_one_of_each(job, 2)
+    (directory / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert [epoch.counted for epoch in audit(directory / "audit").epochs] == [records] * epochs
+    assert summary["members"]["lost"] == 1
+    (events,) = (directory / "state").glob("**/events.jsonl")
+    said = [one for one in map(json.loads, events.read_text().splitlines()) if one["kind"] == "digest"]
+    assert {one["text"] for one in said} == {summary["digest"]}
+    return summary

@@ -1,4 +1,4 @@
-"""Statistics of data by jobs of workers: the same bits however many there are, and whoever is killed."""
+"""Statistics of data by jobs of workers: the same bits however many there are, also if one is killed."""
 
 from __future__ import annotations
 

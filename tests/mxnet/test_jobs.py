@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
-from elasticdl.audit import audit
 from tests.job.conftest import Start
-from tests.job.losing import lose_one_of_each
+from tests.job.losing import survived
 from tests.loops.test_jobs import survive
 
 ZOO = Path(__file__).parent / "zoo"
@@ -59,15 +57,7 @@ def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
         output=tmp_path / "trained",
         witness_seconds=2,
     )
-    lose_one_of_each(job, 2)
-    (tmp_path / "go").touch()
-    summary = job.wait().succeeded().summary
-    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [FLOWERS] * EPOCHS
-    assert summary["members"]["lost"] == 1
-
-    (events,) = (tmp_path / "state").glob("**/events.jsonl")
-    said = [one for one in map(json.loads, events.read_text().splitlines()) if one["kind"] == "digest"]
-    assert {one["text"] for one in said} == {summary["digest"]}
+    summary = survived(job, tmp_path, FLOWERS, EPOCHS)
 
     import mxnet as mx
 

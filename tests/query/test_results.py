@@ -1,4 +1,4 @@
-"""Results into tables: all rows or none, whoever is killed at whatever point."""
+"""Results into tables: all rows or none, wherever the writer is killed."""
 
 from __future__ import annotations
 
