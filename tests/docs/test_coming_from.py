@@ -13,9 +13,18 @@ from elasticdl.spec.earlier import successor
 from elasticdl.spec.earliernames import SERVED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "coming-from-0.2.md"
-ROWS = re.findall(
-    r"^\| `(--.+?)` \| (accepted|note|refused|unknown) \|", PAGE.read_text(encoding="utf-8"), re.M
+ROWS = re.findall(r"^\| `(--.+?)` \| (accepted|note|refused) \|", PAGE.read_text(encoding="utf-8"), re.M)
+ZOO = re.findall(r"^\| `(zoo .+?)` \| refused \|", PAGE.read_text(encoding="utf-8"), re.M)
+OTHERS = (
+    "yaml aux_params need_elasticdl_job_service need_task_manager need_pod_manager force_use_kube_config_file extra_pypi_index "
+    "validation_data evaluation_steps need_tf_config log_file_path task_fault_tolerance relaunch_timeout_worker restart_policy "
+    "prediction_data prediction_outputs_processor dataset_fn ps_image num_ps num_evaluator evaluator_resource_request "
+    "evaluator_resource_limit chief_resource_request chief_resource_limit docker_image_repository image_base docker_base_url "
+    "docker_tlscert docker_tlskey use_go_ps evaluation_start_delay_secs evaluation_throttle_secs tensorboard_log_dir output "
+    "distribution_strategy use_async grads_to_wait num_epochs log_level envs populate_env_names volume cluster_spec_json "
+    "data_reader_params image_pull_policy worker_resource_request keep_checkpoint_max checkpoint_dir_for_init"
 )
+"""Flags of 0.2 that are not today what they were."""
 MODEL = """
 def custom_model(): ...
 def loss(labels, predictions): ...
@@ -51,8 +60,13 @@ def test_flags(
             assert said.count("\n") == 1
         case "refused":
             assert said.startswith(f"error: {name}")
-        case "unknown":
-            assert said.startswith(f"error: there is no flag {name}")
+
+
+@pytest.mark.parametrize("line", ZOO)
+def test_flags_of_images(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(line.split()) == 2
+    (name,) = re.findall(r"--(?!image=)\w+", line)
+    assert re.match(rf"error: {name} is (now|no longer|a setting of) ", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +99,15 @@ def test_flags_of_the_training_can_stay(
     assert code == 0, said
     assert [line.split()[1] for line in said.splitlines()] == [f"--{flag.partition('=')[0]}" for flag in idle]
     assert cli.run([*command, *job, "--training_data=/data"]) == 2
-    assert capsys.readouterr().err.startswith("error: there is no flag --training_data")
+    assert capsys.readouterr().err.startswith(
+        "error: --training_data is a setting of `elasticdl train`, and "
+    )
 
 
 def test_the_page_has_the_flags_that_matter() -> None:
-    assert {now for _, now in ROWS} == {"accepted", "note", "refused", "unknown"}
+    assert {now for _, now in ROWS} == {"accepted", "note", "refused"}
+    assert {flags[2:].partition("=")[0] for flags, _ in ROWS} == {*OTHERS.split()} - {"evaluation_steps"}
+    assert len(ZOO) == 8
     assert len(ROWS) == PAGE.read_text(encoding="utf-8").count("\n| `--")
 
 

@@ -274,7 +274,7 @@ def test_a_part_that_can_t_be_written_ends_the_job_and_leaves_nothing(
         ({"prediction_keep": "shard"}, "--prediction_keep: 'shard' says which record a prediction is of"),
         ({"prediction_data": "nothing"}, "--prediction_data: 'nothing' does not exist"),
         ({"environment": {"GO": "/", "DROPS": "1"}}, "has 3 rows for the 4 records of"),
-        ({"training_data": "petals.npz"}, "there is no flag --training_data"),
+        ({"training_data": "petals.npz"}, "--training_data is a setting of `elasticdl train`"),
         ({"prediction_outputs_processor": "Nobody"}, "does not define 'Nobody'"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "=".join(map(str, next(iter(value.items())))),

@@ -5,7 +5,7 @@ Whatever a flag's value is, it is read by `elasticdl.spec.edge`, not here: job f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 
 from elasticdl.spec import edge, refused
 from elasticdl.spec.edge import nearest
-from elasticdl.spec.jobspec import REQUIRED, JobKind, JobSpec, idle_settings, settings_of
+from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, settings_of
 from elasticdl.spec.setting import Setting
 
 JOB_FILE = click.Option(
@@ -82,15 +82,10 @@ class Commands(click.Group):
 
 
 def _setting_flags(kind: JobKind, settings: Mapping[str, Setting]) -> list[click.Parameter]:
-    """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
+    """Return one flag for each setting, and hidden ones for those that are refused, of other jobs, or accepted without effect."""
     known: list[click.Parameter] = [_flag(kind, setting) for setting in settings.values()]
-    others = (name for name in settings_of(kind) if name not in settings)
-    trained = refused.OF_TRAINED if kind is JobKind.TRAIN else ()
-    answered = (*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind)), *trained, *others)
-    hidden = [
-        click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in dict.fromkeys(answered)
-    ]
+    answered = {*refused.SETTINGS, *refused.ACCEPTED, *SETTINGS} - {*settings}
+    hidden = [hidden_flag(name) for name in sorted(answered)]
     return known + hidden
 
 
@@ -140,6 +135,11 @@ def _flag(kind: JobKind, setting: Setting) -> click.Option:
     )
 
 
+def hidden_flag(name: str) -> click.Option:
+    """Return a flag that help does not show, with or without a value, because all that follows it is an answer."""
+    return click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
+
+
 def _help(kind: JobKind, setting: Setting) -> str:
     if setting.name in REQUIRED[kind]:
         return f"{setting.what}  [required]"
@@ -149,6 +149,23 @@ def _help(kind: JobKind, setting: Setting) -> str:
     shown = "true" if default is True else f"{default:g}" if isinstance(default, float) else str(default)
     unit = setting.unit.removesuffix("s") if default == 1 else setting.unit
     return f"{setting.what}  [default: {shown} {unit}]".replace(" ]", "]")
+
+
+def answering(sentences: Mapping[str, str]) -> Callable[[click.Command], click.Command]:
+    """Return what adds flags to a command that are answered with sentences."""
+
+    def refuse(ctx: click.Context, flag: click.Parameter, value: str | None) -> None:
+        if value is not None and flag.name is not None:
+            raise click.UsageError(f"--{flag.name} {sentences[flag.name]}", ctx)
+
+    def add(command: click.Command) -> click.Command:
+        for name in sentences:
+            flag = hidden_flag(name)
+            flag.callback, flag.is_eager, flag.expose_value = refuse, True, False
+            command.params.append(flag)
+        return command
+
+    return add
 
 
 def _refusing(name: str, sentence: str) -> click.Command:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli.flags import SettingsCommand, spec_from
+from elasticdl.cli.flags import SettingsCommand, answering, spec_from
+from elasticdl.spec import refused
 from elasticdl.spec.jobspec import JobKind
 
 
@@ -67,6 +68,7 @@ def zoo() -> None:
     """Make the image of a model zoo."""
 
 
+@answering(refused.ZOO_INIT)
 @zoo.command(name="init")
 @click.argument("directory", default=".")
 @click.option(
@@ -87,6 +89,7 @@ def zoo_init(directory: str, base: str) -> int:
     return 0
 
 
+@answering(refused.ZOO_TOOL)
 @zoo.command(name="build", context_settings={"ignore_unknown_options": True})
 @click.argument("directory")
 @click.option("--image", required=True, metavar="NAME", help="Name of the image.")
@@ -114,6 +117,7 @@ def zoo_build(
     return 0
 
 
+@answering(refused.ZOO_TOOL)
 @zoo.command(name="push", context_settings={"ignore_unknown_options": True})
 @click.argument("image")
 @_tool

@@ -22,6 +22,8 @@ VALIDATED_FRACTION = 0.1
 
 _PREFIXES = {"runtime": "engine", "summary": "explain", "eval": "validation"}
 """Other names of prefixes, of SQLFlow and of the earlier generation."""
+_SQLFLOW = "model.engine_"
+"""How SQLFlow has settings of a job, whose server takes no attributes of `engine.` itself."""
 _OF_TRAIN = {
     "train.epoch": "a whole number of 1 or more",
     "train.batch_size": "a whole number of 1 or more",
@@ -172,7 +174,8 @@ def _known(statement: Train | Predict | Evaluate | Explain) -> tuple[Mapping[str
 
 def _long(written: str) -> str:
     prefix, dot, rest = written.partition(".")
-    return f"{_PREFIXES.get(prefix, prefix)}.{rest}" if dot else f"model.{written}"
+    name = f"{_PREFIXES.get(prefix, prefix)}.{rest}" if dot else f"model.{written}"
+    return f"engine.{name.removeprefix(_SQLFLOW)}" if name.startswith(_SQLFLOW) else name
 
 
 def _written(attributes: Attributes, name: str) -> str:

@@ -94,15 +94,22 @@ class Store:
         """Nothing is made yet."""
         self.path = path
 
-    def begin(self, name: str) -> Entry:
-        """Make a version that nobody sees yet. Raises BadSetting, Unwritable."""
+    def begin(self, name: str, version: str | None = None) -> Entry:
+        """Make a version that nobody sees yet; `version`: what it is called, if it comes from another store.
+
+        Raises BadSetting, Unwritable.
+        """
         check_name(name)
+        if version is not None and not _VERSION.fullmatch(version):
+            raise BadSetting(f"{version!r} is no version of the model {name}")
         with self._writable(), self._guarded():
             model = self.path / name
             model.mkdir(PRIVATE_FOLDER, exist_ok=True)
             _sweep(model, lambda directory: not (directory / COMMIT).exists())
             names = [path.name for path in model.iterdir() if _VERSION.fullmatch(path.name)]
-            version = version_name(datetime.now(UTC), max(names, default=None), secrets.token_hex(2))
+            version = version or version_name(
+                datetime.now(UTC), max(names, default=None), secrets.token_hex(2)
+            )
             return Entry(name, version, _locked_directory(model / version))
 
     def work(self) -> Work:

@@ -12,6 +12,8 @@ def _all(names: str, sentence: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), sentence)
 
 
+_EVALUATE = "workers evaluate, and no processes for it alone; --evaluation_steps says how often"
+
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
     "need_tf_config": "is no longer a setting: the workers of a job change while it runs, so there is no cluster to list in TF_CONFIG; "
@@ -25,6 +27,23 @@ SETTINGS: dict[str, str] = {
     "witness_seconds and stall_seconds say how soon a silent worker is replaced",
     "restart_policy": "is no longer a setting: all faults are tolerated always; "
     "relaunch_on_worker_failure says how often a worker is started again",
+    "aux_params": "is no longer a setting, and none takes its place; leave it out",
+    "extra_pypi_index": "is no longer a setting: `elasticdl zoo build` makes images; write --extra-index-url URL into the zoo's "
+    "requirements.txt",
+    "dataset_fn": "is now --feed: the function gets (dataset, mode, metadata)",
+    "num_ps": "is now --num_ps_pods",
+    "ps_image": "is now --image_name, for all pods of a job; --worker_image is another one for workers",
+    **_all(
+        "num_evaluator evaluator_resource_request evaluator_resource_limit",
+        f"is no longer a setting: {_EVALUATE}",
+    ),
+    **_all("evaluation_start_delay_secs evaluation_throttle_secs", f"is no longer a setting: {_EVALUATE}"),
+    "chief_resource_request": "is now --worker_resource_request: no worker is the chief",
+    "chief_resource_limit": "is now --worker_resource_limit: no worker is the chief",
+    **_all(
+        "docker_image_repository image_base docker_base_url docker_tlscert docker_tlskey",
+        "is no longer a setting: `elasticdl zoo build` and `zoo push` make an image, which --image_name names",
+    ),
 }
 """Setting → what follows its name in the message."""
 
@@ -36,6 +55,7 @@ ACCEPTED: dict[str, str] = {
     "force_use_kube_config_file": "is accepted and changes nothing: KUBECONFIG names the file, and ~/.kube/config is the default; "
     "leave it out",
     "restart_policy": "is accepted and changes nothing: every life of a process is a pod of its own; leave it out",
+    "use_go_ps": "is accepted and changes nothing: there is one kind of parameter server; leave it out",
     "yaml": "is accepted and writes nothing: without --dry_run the job is started; `--dry_run -o yaml` prints its objects instead",
 }
 """Setting that changes nothing → what follows its name in a note."""
@@ -48,6 +68,20 @@ OF_TRAINED = {
 
 IDLE = "is accepted and changes nothing: nothing is trained; leave it out"
 """What follows the name of a setting that says how to train, where nothing is trained."""
+
+ZOO_INIT: dict[str, str] = {
+    "base_image": "is now --base",
+    "model_zoo": "is now the argument: `elasticdl zoo init DIRECTORY`",
+    "local_pkg_dir": "is no longer a flag: `elasticdl zoo build --wheel=FILE` takes this package from a file",
+    "cluster_spec": "is a setting of `elasticdl train`, which changes the pods of a job; an image has none",
+    "extra_pypi_index": "is no longer a flag: write --extra-index-url URL into the zoo's requirements.txt",
+}
+"""Flag of `elasticdl zoo init` → what follows its name in the message."""
+ZOO_TOOL: dict[str, str] = _all(
+    "docker_base_url docker_tlscert docker_tlskey",
+    "is no longer a flag: docker, podman and buildah read DOCKER_HOST, DOCKER_CERT_PATH and their like themselves",
+)
+"""Flag of `elasticdl zoo build` and `push` → what follows its name in the message."""
 
 COMMANDS: dict[str, str] = {
     "clean": "is no longer a command: `elasticdl stop JOB --namespace=NAME` removes what a job on Kubernetes made, "
