@@ -1,14 +1,19 @@
-"""A job of a model file of ElasticDL 0.2 is as elastic and as exact as the others; its model is evaluated, and its processor predicts."""
+"""Jobs of model files of ElasticDL 0.2 are as elastic and as exact as others, with and without servers; what they trained is used."""
 
 from __future__ import annotations
 
 import functools
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from elasticdl.audit import audit
 from tests.job.conftest import Start, start  # noqa: F401  # a fixture
 from tests.job.losing import survived
+from tests.job.test_faults import at_step, joins, kill, training
+from tests.job.test_ps import at, processes
 
 from .driving import rows
 
@@ -52,6 +57,47 @@ def test_a_job_survives_losses_and_its_model_is_evaluated_and_predicts(begin: St
     begin(
         command="predict", job_name="predicting", prediction_data=tmp_path / "census", **trained
     ).wait().succeeded()
-    found = [value for path in tmp_path.glob("predicted-*") for value in path.read_text().split()]
-    assert len(found) == RECORDS
+    check_predicted(tmp_path, RECORDS)
+
+
+def check_predicted(directory: Path, records: int) -> None:
+    """Check that a processor had a probability for each record."""
+    found = [value for path in directory.glob("predicted-*") for value in path.read_text().split()]
+    assert len(found) == records
     assert all(0.0 <= float(value) <= 1.0 for value in found)
+
+
+def test_rows_of_the_old_embedding_on_servers_survive_a_worker_and_a_server(
+    begin: Start, tmp_path: Path
+) -> None:
+    """Nothing says which framework: the file has an optimizer that only Keras 2 has."""
+    (tmp_path / "clicks").mkdir()
+    lines = [["a", "b", "c", "label"], *rows("deepfm", RECORDS)]
+    (tmp_path / "clicks/rows.csv").write_text("\n".join(map(",".join, lines)) + "\n")
+    settings = {"model_def": "deepfm_paced.custom_model", "framework": "auto"}
+    job = begin(
+        **settings,
+        training_data=tmp_path / "clicks",
+        validation_data=tmp_path / "clicks",
+        num_workers=2,
+        num_ps_pods=2,
+        num_epochs=EPOCHS,
+        audit=tmp_path / "audit",
+        output=tmp_path / "model.keras",
+        witness_seconds=2,
+    )
+    at_step(job, 10, lambda status: kill(training(status)[-1]))
+    joins(job, 3)
+    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    (tmp_path / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert summary["members"]["lost"] == 1
+    assert summary["servers"]["lost"] == 1
+    assert summary["roll_backs"] == 0
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.records == report.trained == RECORDS * EPOCHS
+    assert summary["metrics"]["val_probs_auc"] > 0.9, "it knows nothing"
+    trained = {"trained_model": tmp_path / "model.keras", "prediction_data": tmp_path / "clicks"}
+    begin(**settings, command="predict", job_name="predicting", **trained).wait().succeeded()
+    check_predicted(tmp_path, RECORDS)

@@ -57,6 +57,17 @@ def refusal(zoo: Path, source: str, **settings: object) -> str:
         ("import optax", "jax"),
         ("from elasticdl.jax import Callback", "jax"),
         ("from mxnet.gluon import nn", "mxnet"),
+        ("import tensorflow as tf, tf_keras", "tf_keras"),
+        ("import tensorflow as tf\ndef f():\n    tf.keras.layers.DenseFeatures([])", "tf_keras"),
+        ("from tensorflow.keras import layers\nlayers.DenseFeatures([])", "tf_keras"),
+        ("import tensorflow.keras.optimizers as o\no.legacy.SGD(0.1)", "tf_keras"),
+        (
+            "import tensorflow as tf\ntry:\n    O = tf.keras.optimizers.legacy\nexcept ImportError:\n    O = 3",
+            "keras",
+        ),
+        ("import tensorflow as tf\ntf.feature_column.numeric_column('x')", "keras"),
+        ("from elasticdl.python.elasticdl.feature_column import feature_column", "tf_keras"),
+        ("from elasticdl.python.elasticdl.layers.embedding import Embedding", "keras"),  # is of both
         ("import numpy", "keras"),  # as nothing says it
         ("import kerasish, elasticdl.references", "keras"),
         ("from helpers import base", "reference"),
@@ -82,6 +93,10 @@ def test_a_job_may_name_its_framework(zoo: Path) -> None:
 def test_two_frameworks_in_one_file_are_a_question(zoo: Path) -> None:
     refused = refusal(zoo, "import keras\nimport elasticdl.reference")
     assert refused == f"{zoo / 'm.py'}: imports keras and reference; say which trains it: --framework=keras"
+
+
+def test_both_versions_of_keras_in_one_file_are_a_question(zoo: Path) -> None:
+    assert "imports keras and tf_keras; say which trains it" in refusal(zoo, "import keras, tf_keras")
 
 
 def test_a_file_that_cannot_be_read_is_refused_by_the_check(zoo: Path) -> None:

@@ -19,8 +19,9 @@ _PLAIN = ("", "false", "preferred")
 _REFUSED = {
     "hive": "statements don't read Hive: write the table to Parquet files, and train with `elasticdl train --training_data=DIR`, which "
     "reads hdfs:// too",
-    "maxcompute": "statements don't read MaxCompute: `elasticdl train --training_data=odps://PROJECT/TABLE` does",
-    "alisa": "statements don't read MaxCompute through Alisa: `elasticdl train --training_data=odps://PROJECT/TABLE` reads its tables",
+    "maxcompute": "steps keep a model in a table that they replace, which MaxCompute does not do all or none; `elasticdl train "
+    "--training_data=odps://PROJECT/TABLE` reads its tables",
+    "alisa": "steps don't reach MaxCompute through Alisa; `elasticdl train --training_data=odps://PROJECT/TABLE` reads its tables",
     "clickhouse": "statements don't read ClickHouse: write the rows to Parquet files, and train with `elasticdl train --training_data=DIR`",
 }
 """Scheme → what serves instead."""
@@ -45,15 +46,20 @@ def _mysql(rest: str) -> str:
     found = _MYSQL.fullmatch(rest)
     if found is None:
         raise BadSetting(f"the datasource of SQLFlow is mysql://…, but not of the form {_MYSQL_FORM}")
-    if found["protocol"] not in ("", "tcp"):
-        raise BadSetting(
-            f"the datasource of SQLFlow reaches MySQL by {found['protocol']}; steps reach it by TCP: {_MYSQL_FORM}"
-        )
+    host, parameters = found["address"] or "127.0.0.1:3306", ""
+    match found["protocol"]:
+        case "unix":
+            host, parameters = "localhost", f"?unix_socket={quote(found['address'] or '', safe='/')}"
+        case "" | "tcp":
+            pass
+        case other:
+            raise BadSetting(
+                f"the datasource of SQLFlow reaches MySQL by {other}; steps reach it by TCP or a Unix socket: {_MYSQL_FORM}"
+            )
     tls = parse_qs(found["parameters"] or "").get("tls", [""])[-1].lower()
     if tls not in _PLAIN:
         raise BadSetting(
             f"the datasource of SQLFlow asks for tls={tls}, which steps don't have; leave it out where the network is trusted"
         )
     password = f":{quote(found['password'], safe='')}" if found["password"] else ""
-    address = found["address"] or "127.0.0.1:3306"
-    return f"mysql://{quote(found['user'], safe='')}{password}@{address}/{found['database']}"
+    return f"mysql://{quote(found['user'], safe='')}{password}@{host}/{found['database']}{parameters}"

@@ -8,6 +8,7 @@ bad input is a line on standard error and exit code 2.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def train(
     Raises SystemExit.
     """
     with _step(datasource) as session:
-        statement = _only(original_sql, session)
+        statement = _only(_without_image(original_sql, model_image, estimator_string), session)
         if not isinstance(statement, Train):
             raise _other(original_sql, "TO TRAIN")
         table = ModelTable(session.source, save)
@@ -133,6 +134,14 @@ def _only(text: str, session: Session) -> Statement:
     if len(statements) != 1:
         raise BadSetting(f"a step of SQLFlow is one statement; received {len(statements)}")
     return statements[0]
+
+
+def _without_image(text: str, image: str, estimator: str) -> str:
+    """Return a statement whose model has no image before it: `TO TRAIN IMAGE/MODEL` is SQLFlow's, and the step runs in that image."""
+    if not image:
+        return text
+    named = rf"(\bTRAIN\s+)['\"`]?{re.escape(image)}/({re.escape(estimator)})['\"`]?"
+    return re.sub(named, r"\1\2", text, count=1, flags=re.IGNORECASE)
 
 
 def _other(text: str, verb: str) -> BadSetting:

@@ -6,6 +6,7 @@ Found in the syntax tree, so that the answer comes before anything is started. A
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,9 @@ _SUCCESSORS = {
     "elasticdl_preprocessing.layers.ToSparse": "write `from elasticdl.preprocessing.layers import ToSparse`",
 }
 """Module, or module and name, → what to write instead; the longest that fits counts."""
+_KERAS_2 = "TF_USE_LEGACY_KERAS"
+"""Is set where `tf.keras` is Keras 2."""
+_ADD = "the file imports names of ElasticDL 0.2: if it was written for TensorFlow up to 2.15, which had Keras 2, add --framework=tf_keras"
 _GUARDS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 _LAYERS = "elasticdl_preprocessing"
 """Layers need nothing of a job: a copy of them in the zoo is the zoo's own."""
@@ -78,6 +82,18 @@ def check_imports(path: Path, tree: ast.Module, zoo: Path) -> None:
                 found.append(f"{path}:{statement.lineno}: {wanted} was a part of ElasticDL 0.2; {instead}")
     if found:
         raise BadModel("\n".join([*found, f"{PAGE} says more"]))
+
+
+def hint(path: Path) -> str:
+    """Return what the error of a file says, besides, that has imports of ElasticDL 0.2 and may be one of Keras 2; empty for others."""
+    if os.environ.get(_KERAS_2):
+        return ""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    old = any(is_served(wanted) for statement in _unguarded(tree) for wanted in _imported(statement))
+    return f"; {_ADD}" if old else ""
 
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:

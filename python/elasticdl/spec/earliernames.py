@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 _CONSTANTS = "elasticdl.compat.constants"
 _READERS = "elasticdl.compat.readers"
+_TABLES = "elasticdl.compat.tables"
 _MODELS = "elasticdl.keras.earlier"
 _LAYERS = (
     "ConcatenateWithOffset Discretization Embedding Hashing IndexLookup LogRound Normalizer RoundIdentity SparseEmbedding ToNumber "
@@ -25,8 +26,17 @@ SERVED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "ReaderType": _CONSTANTS,
         },
         "elasticdl.python.common.log_utils": {"default_logger": _CONSTANTS},
-        "elasticdl.python.data.odps_io": {"is_odps_configured": _READERS},
+        "elasticdl.python.data.odps_io": {
+            "ODPSReader": _TABLES,
+            "ODPSWriter": _TABLES,
+            "is_odps_configured": _READERS,
+        },
         "elasticdl.python.data.reader.data_reader": {"AbstractDataReader": _READERS, "Metadata": _READERS},
+        "elasticdl.python.data.reader.data_reader_factory": {"create_data_reader": _TABLES},
+        "elasticdl.python.data.reader.odps_reader": {
+            "ODPSDataReader": _TABLES,
+            "ParallelODPSDataReader": _TABLES,
+        },
         "elasticdl.python.data.reader.recordio_reader": {"RecordIODataReader": _READERS},
         "elasticdl.python.data.reader.text_reader": {"TextDataReader": _READERS},
         "elasticdl.python.elasticdl.callbacks": {
@@ -41,10 +51,14 @@ SERVED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "elasticdl.python.worker.prediction_outputs_processor": {
             "BasePredictionOutputsProcessor": "elasticdl.compat.processor",
         },
+        "elasticdl_preprocessing.feature_column.feature_column": {
+            "concatenated_categorical_column": f"{_MODELS}.concatenated",
+        },
         "elasticdl_preprocessing.layers": dict.fromkeys(_LAYERS.split(), f"{_MODELS}.preprocessing"),
         "elasticdl_preprocessing.utils.analyzer_utils": dict.fromkeys(
             _STATISTICS.split(), "elasticdl.preprocessing.analyzer"
         ),
+        "elasticdl_preprocessing.utils.decorators": {"declare_model_inputs": "elasticdl.compat.decorators"},
     }
 )
 """Old module → its names → the module that has each of them."""

@@ -83,6 +83,7 @@ class ModelFileRules(Protocol):
     """Ways to write a trained model; the first is used unless a job says otherwise."""
     has_ps: bool
     """Whether it trains with parameter servers."""
+    # `also`, where a framework has it: modules that its files import besides, though they alone are a sign of another framework
     # `variant(spec)`, where a framework has it: the name of another one that the job's environment chooses instead, or its own
     # `model_arguments`, where a framework has it: names of arguments that a model function gets if it takes them, besides its parameters
 
@@ -125,23 +126,39 @@ def _framework_of(spec: JobSpec) -> Any:
         return find(spec.framework)
     path, _ = resolve(spec.model_zoo, spec.model_def)
     imported = set(_imports(Path(spec.model_zoo), path, set()))
-    found = [name for name in names() if imported and _is_of(find(name), imported)]
+    modules = {
+        name: matched
+        for name in names()
+        if (
+            matched := {
+                module
+                for module in find(name).imports
+                if any(f"{one}.".startswith(f"{module}.") for one in imported)
+            }
+        )
+    }
+    shared = {name: set(getattr(find(name), "also", ())) for name in modules}
+    found = [
+        name
+        for name, matched in modules.items()
+        if not any(matched <= shared[other] for other in modules if other != name)
+    ]
     if len(found) > 1:
         raise BadModel(f"{path}: imports {' and '.join(found)}; say which trains it: --framework={found[0]}")
     return find(found[0] if found else DEFAULT)
 
 
-def _is_of(framework: ModelFileRules, imported: set[str]) -> bool:
-    return any(f"{name}.".startswith(f"{module}.") for module in framework.imports for name in imported)
-
-
 def _imports(zoo: Path, path: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield what a file imports, and the files of the zoo that it imports; a file that can't be read imports nothing."""
+    """Yield what a file imports, or reaches below an import by dots, and the files of the zoo that it imports.
+
+    A file that can't be read imports nothing.
+    """
     seen.add(path)
     try:
         tree = parse(path)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return  # the check of the model file says so
+    yield from _reached(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -158,6 +175,39 @@ def _imports(zoo: Path, path: Path, seen: set[Path]) -> Iterator[str]:
                 yield module
             elif file not in seen:
                 yield from _imports(zoo, file, seen)
+
+
+def _reached(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names below imported modules, such as `tensorflow.keras.layers.Dense`; what is tried has another way."""
+    modules = {
+        alias.asname or alias.name.partition(".")[0]: alias.name
+        if alias.asname
+        else alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    modules |= {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        for alias in node.names
+    }
+    tried = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and node.handlers
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        parts: list[str] = []
+        inner: ast.AST = node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if parts and isinstance(inner, ast.Name) and inner.id in modules and id(node) not in tried:
+            yield ".".join([modules[inner.id], *reversed(parts)])
 
 
 def output_format(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:

@@ -21,7 +21,15 @@ class TfKerasFramework(KerasFramework):
     """Implements `elasticdl.worker.contract.framework.Framework`."""
 
     name = "tf_keras"
-    imports = ("tf_keras",)
+    imports = (
+        "tf_keras",
+        "tensorflow.keras.layers.DenseFeatures",
+        "tensorflow.keras.optimizers.legacy",
+        "elasticdl.python.elasticdl.feature_column",
+        "elasticdl_preprocessing.feature_column",
+    )
+    """Besides the package what Keras 3 does not have: a file with one of these can't train with it."""
+    also = ("tensorflow", "elasticdl.keras")
 
     def variant(self, spec: JobSpec) -> str:
         """Return this framework: Keras 2 computes with TensorFlow alone."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from elasticdl.compat.finder import importable
 from elasticdl.errors import BadModel
+from elasticdl.spec.earlier import hint
 from elasticdl.spec.framework import Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.usermodel import UserModel
@@ -138,7 +139,7 @@ def describe(error: BaseException, path: Path) -> str:
     """Say in one line what the user's code raised, with the last line of `path` that it went through."""
     lines = [frame.lineno for frame in own_frames(error) if frame.filename == str(path)]
     where = f" (line {lines[-1]})" if lines else ""
-    return f"{why(error)}{where}"
+    return f"{why(error)}{where}{hint(path)}"
 
 
 def _check_call(

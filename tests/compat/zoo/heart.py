@@ -1,5 +1,6 @@
 import tensorflow as tf
 from elasticdl.python.common.constants import Mode
+from elasticdl_preprocessing.feature_column import feature_column
 
 
 def custom_model():
@@ -8,7 +9,8 @@ def custom_model():
     kind = tf.feature_column.categorical_column_with_vocabulary_list(
         "thal", ["fixed", "normal", "reversible"]
     )
-    columns = [age, buckets, tf.feature_column.indicator_column(kind)]
+    both = feature_column.concatenated_categorical_column([buckets, kind])
+    columns = [age, buckets, tf.feature_column.indicator_column(both)]
     inputs = {
         "age": tf.keras.layers.Input(name="age", shape=(1,), dtype=tf.float32),
         "thal": tf.keras.layers.Input(name="thal", shape=(1,), dtype=tf.string),
