@@ -31,8 +31,11 @@ METHODS = (PERMUTATION, GRADIENTS)
 _SEED = 0
 
 
-def explain(statement: Explain, session: Session) -> Answer:
-    """Explain a model by the rows of a SELECT. Raises BadStatement before anything is made, Unwritable later."""
+def explain(statement: Explain, session: Session, name: str) -> Answer:
+    """Explain a model by the rows of a SELECT; `name` is that of this write and of no other.
+
+    Raises BadStatement before anything is made, Unwritable later.
+    """
     wanted = attributes.wanted(statement)
     method = _method(statement)
     version = session.find(statement.model)
@@ -55,7 +58,7 @@ def explain(statement: Explain, session: Session) -> Answer:
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:
-        write(statement.table, _batches(found), mode, version, session)
+        write(statement.table, lambda: _batches(found), mode, version, session, name)
     return Answer(statement.place.text, found, version)
 
 

@@ -64,6 +64,14 @@ class FolderSource:
                 f"the table {table} is {found[0]}, and results go to files of Parquet only; name another table"
             )
 
+    def comment(self, table: str) -> str:
+        """Return the comment in the file of a table. Raises nothing for one that can't be read."""
+        with suppress(OSError, pa.ArrowException):
+            for path in self._files(table):
+                kept = pyarrow.parquet.read_metadata(path).metadata or {}
+                return str(kept.get(_COMMENT, b"").decode())
+        return ""
+
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a file, which is whole or not there. Raises what `Source.write` says."""
         self.check(table, mode)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.errors import BadSetting
@@ -17,6 +18,58 @@ from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobKind, JobSpec, settings_of
 
 _NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """What the first half of a statement, rows to files, leaves to its job and to its second half; none of it is data.
+
+    Attributes:
+        kind: of the job.
+        name: of the model, after which the job is called.
+        made: settings that only the statement says.
+        derived: those that follow from the table; all else wins over them.
+        asked: those of WITH.
+        state: what the second half needs to know, as JSON.
+        notes: what a person should know, such as what each column became.
+    """
+
+    kind: JobKind
+    name: str
+    made: Mapping[str, object]
+    derived: Mapping[str, object]
+    asked: Mapping[str, object]
+    state: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def spec(self, flags: Mapping[str, Given]) -> JobSpec:
+        """Return the settings of the job, to which flags may add. Raises BadSetting for settings that don't go together."""
+        return spec_of(self.kind, self.name, self.made, self.derived, self.asked, flags)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "kind": self.kind.value,
+            "name": self.name,
+            "made": dict(self.made),
+            "derived": dict(self.derived),
+            "asked": dict(self.asked),
+            "state": dict(self.state),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Half:
+        """Read what `to_json` wrote. Raises KeyError, ValueError."""
+        return cls(
+            JobKind(body["kind"]),
+            body["name"],
+            body["made"],
+            body["derived"],
+            body["asked"],
+            body["state"],
+            tuple(body["notes"]),
+        )
 
 
 def check_flags(flags: Mapping[str, Given]) -> None:

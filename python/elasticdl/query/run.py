@@ -15,7 +15,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting
-from elasticdl.query import explaining, grammar, jobs, training, using
+from elasticdl.query import explaining, grammar, halves, jobs, training
 from elasticdl.query.answer import Answer
 from elasticdl.query.registry import Store, default_store
 from elasticdl.query.session import Session
@@ -120,14 +120,10 @@ def run(
 
 def _answer(statement: Statement, session: Session) -> Answer:
     match statement:
-        case Train():
-            return training.train(statement, session)
-        case Predict():
-            return using.predict(statement, session)
-        case Evaluate():
-            return using.evaluate(statement, session)
+        case Train() | Predict() | Evaluate():
+            return halves.run(statement, session)
         case Explain():
-            return explaining.explain(statement, session)
+            return explaining.explain(statement, session, halves.write_name())
         case ShowTrain():
             version = session.find(statement.model)
             return Answer(
