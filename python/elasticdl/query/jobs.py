@@ -6,18 +6,29 @@ script trains and predicts.
 
 from __future__ import annotations
 
+import secrets
+import string
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticdl.errors import BadSetting
+from elasticdl.cluster.kubernetes.api import ApiError, Unreachable
+from elasticdl.errors import BadSetting, Interrupted
+from elasticdl.job import podjob
+from elasticdl.job.display import open_display, print_end, print_log_end
 from elasticdl.query.ownsettings import why_not
 from elasticdl.spec import edge
 from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobKind, JobSpec, settings_of
 
 _NAME_LIMIT = 63
+_POD_NAME_LIMIT = 40
+_LETTERS = frozenset(string.ascii_lowercase + string.digits)
+_REMOVAL_SECONDS = 60.0
+"""Twice the grace period of pods: another job of the name may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +83,16 @@ class Half:
         )
 
 
-def check_flags(flags: Mapping[str, Given]) -> None:
-    """Check settings that are given beside a script, before anything is read. Raises BadSetting."""
+def check_flags(flags: Mapping[str, Given]) -> JobSpec:
+    """Check settings that are given beside a script, before anything is read, and return what all its jobs have. Raises BadSetting."""
     for name, given in flags.items():
         if why := why_not(name):
             raise BadSetting(f"{given.where} is not for statements: {why}")
     placeholders = {
-        "model_def": Given("model.custom_model", "model_def"),
-        "training_data": Given("rows", "rows"),
+        "model_def": Given("sql.custom_model", "model_def"),
+        "training_data": Given("/rows", "rows"),
     }
-    edge.build({**flags, **placeholders})
+    return edge.build({**flags, **placeholders})
 
 
 def spec_of(
@@ -110,11 +121,47 @@ def spec_of(
     given |= {key: Given(value, f"engine.{key}") for key, value in asked.items()}
     given |= {key: one for key, one in flags.items() if key in own}
     given |= {key: Given(value, key) for key, value in made.items()}
-    return edge.build(given, kind)
+    spec = edge.build(given, kind)
+    if spec.on_kubernetes and "job_name" not in {*asked, *flags}:
+        spec = replace(spec, job_name=pod_name(name, secrets.token_hex(2)))
+    return spec
+
+
+def pod_name(model: str, token: str) -> str:
+    """Return a name for the job of a model on Kubernetes, which knows small letters and digits; `token` makes it another one each time."""
+    letters = (letter if letter in _LETTERS else "-" for letter in model.lower())
+    name = "".join(letters).strip("-")[: _POD_NAME_LIMIT - len(token) - 5].strip("-")
+    return f"sql-{name}-{token}" if name else f"sql-{token}"
 
 
 def run(spec: JobSpec) -> Mapping[str, Any]:
     """Run a job, showing it and its summary on standard error, and return the summary. Raises BadInput, JobFailed or Interrupted."""
     from elasticdl.job import submit
 
-    return submit.run(spec, sys.stderr)
+    return _run_in_pods(spec) if spec.on_kubernetes else submit.run(spec, sys.stderr)
+
+
+def _run_in_pods(spec: JobSpec) -> Mapping[str, Any]:
+    """Run a job that is part of a statement: unlike others it is removed when it is done, and when the person leaves."""
+    from elasticdl.job import podrun, submit
+
+    began = time.time()
+    job = podrun.submit(spec)
+    display = open_display(began, spec.log_loss_steps)
+    display.notice(f"{job.name} has been submitted to the namespace {spec.namespace}")
+    try:
+        summary = podrun.advised(job, podjob.watch(job, podrun.shown_on(display), display.notice))
+    except BaseException as error:
+        with suppress(ApiError, Unreachable):
+            job.remove(0.0)
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"interrupted; the job {job.name} has been removed") from None
+        raise
+    finally:
+        display.close()
+    print_log_end(summary)
+    print_end(summary, sys.stderr)
+    if summary["exit_code"] == 0:
+        job.remove(_REMOVAL_SECONDS)
+    logs = f"elasticdl logs {job.name} --namespace={spec.namespace}"
+    return submit.done_or_raise(dict(summary), int(summary["exit_code"]), logs)

@@ -1,4 +1,4 @@
-"""Where the halves of statements run when their jobs are pods, and whether the store of models can be there: decisions, of settings alone."""
+"""What statements need whose jobs are pods: a store that all of them share, and a Secret. Decisions, of settings alone."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def check_claim(store: str, volume: Volume, modes: Sequence[str] | None) -> None
     """Check the access modes of the claim that a store is on; None: this user may not look at it. Raises BadSetting."""
     if modes is not None and "ReadWriteMany" not in modes:
         raise BadSetting(
-            f"--store: {store!r} is on the claim {volume.source!r}, which has the access mode {' and '.join(modes)}; every pod of a job writes "
-            f"there: {_SHARED}"
+            f"--store: {store!r} is on the claim {volume.source!r}, which has the access mode {' and '.join(modes)}, and every pod "
+            f"writes there: {_SHARED}"
         )
 
 
@@ -82,8 +82,8 @@ def check_owner(store: str, own: int, pods: int | None) -> None:
     """
     if pods is not None and own != pods:
         raise BadSetting(
-            f"--store: what is made in {store} is for its user alone, and that is {own} here and {pods} in the pods; run this as {pods}, set "
-            "runAsUser with --pod_template, or give --database_secret: then pods read the rows as well"
+            f"--store: what is made in {store} is for its user alone, and that is {own} here and {pods} in the pods; run this as {pods}, "
+            "set runAsUser with --pod_template, or give --database_secret: then pods read the rows as well"
         )
 
 

@@ -145,15 +145,25 @@ class Store:
             except FileNotFoundError:
                 return None
 
-    def forget(self, run: str) -> None:
-        """Remove what is held for a run, and not committed: a process that did so was lost before it could say so. Raises Unwritable."""
+    def forget(self, run: str, why: str = "") -> list[Path]:
+        """Remove what is held for a run that will not come for it; with a reason what a statement needed is kept for a week, and returned.
+
+        Raises Unwritable.
+        """
+        kept = []
         with self._writable(), self._guarded():
-            for room in (self.path / _WORK, *(self.path / name for name in self._names())):
-                if room.is_dir():
-                    _sweep(
-                        room,
-                        lambda directory: not (directory / COMMIT).exists() and _is_held_for(directory, run),
-                    )
+            works = self.path / _WORK
+            for room in (works, *(self.path / name for name in self._names())):
+                for directory in room.iterdir() if room.is_dir() else ():
+                    if (directory / COMMIT).exists() or not _is_held_for(directory, run):
+                        continue
+                    with suppress(OSError):  # a process that seemed to be lost is still at it
+                        locked = _Locked(directory, _lock(directory / _LOCK, wait=False))
+                        with Work(locked) as work:
+                            if why and room == works:
+                                work.keep(why)
+                                kept.append(directory)
+        return kept
 
     def find(self, reference: str) -> Version:
         """Return the newest version of `NAME`, or that of `NAME@PREFIX`. Raises BadSetting."""

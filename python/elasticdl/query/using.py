@@ -216,7 +216,12 @@ def _joined(
     rows: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more."""
-    predicted = _Predicted(sorted(output.glob("*.parquet")))
+    files = sorted(output.glob("*.parquet"))
+    if not files:
+        raise JobFailed(
+            f"there are no predictions in {output}, which has been removed; run the statement again"
+        )
+    predicted = _Predicted(files)
     named = _outputs(predicted.names, statement, version, extra)
     count = 0
     for batch in rows.selected():
