@@ -41,7 +41,8 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     version = session.find(statement.model)
     if version.json["model_zoo"] is not None:
         raise statement.model.place.error(
-            f"{version.name} is of a model zoo, whose feed only workers run; TO EXPLAIN is for models of tables"
+            f"{version.name} is of a model zoo, whose feed may make anything of a column, and runs in workers: a job for each shuffle of "
+            "each column; TO EXPLAIN is for models of tables, such as dnn"
         )
     mode = Into(wanted.into)
     label = version.json["label"] if method == PERMUTATION else None

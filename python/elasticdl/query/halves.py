@@ -34,6 +34,8 @@ def run(statement: WithJob, session: Session) -> Answer:
             return half
         with placed(statement):
             spec = spec_of(half, session.flags)
+        for why in half.reasons_of(session.flags):
+            session.tell(f"  {why}")
         try:
             summary = jobs.run(spec)
             return end(statement, session, rooms, half, JobFacts.of(spec), summary, name)

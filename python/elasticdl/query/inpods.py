@@ -143,6 +143,8 @@ class _Statement:
             self._left = True
             half = Half.from_json(body["half"])
             spec = halves.spec_of(half, self._flags)
+            for why in half.reasons_of(self._flags):
+                self._tell(f"  {why}")
             summary = jobs.run(spec)
             job = JobFacts.of(spec).to_json()
             ending = replace(self._asked, act=Act.END, half=half.to_json(), job=job, summary=summary)

@@ -27,6 +27,8 @@ from elasticdl.spec.jobspec import JobKind, JobSpec, settings_of
 _NAME_LIMIT = 63
 _POD_NAME_LIMIT = 40
 _LETTERS = frozenset(string.ascii_lowercase + string.digits)
+_ROWS_OF_ONE = 100_000
+"""A worker evaluates some 15,000 records of a table in a second, and takes some seconds to import its framework."""
 _REMOVAL_SECONDS = 60.0
 """Twice the grace period of pods: another job of the name may follow."""
 
@@ -43,6 +45,7 @@ class Half:
         asked: those of WITH.
         state: what the second half needs to know, as JSON.
         notes: what a person should know, such as what each column became.
+        reasons: of what was derived and is no note, by setting; who says a setting needs none.
     """
 
     kind: JobKind
@@ -52,6 +55,11 @@ class Half:
     asked: Mapping[str, object]
     state: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def reasons_of(self, flags: Mapping[str, Given]) -> list[str]:
+        """Return the reasons of settings that neither WITH nor a flag gave."""
+        return [why for name, why in self.reasons.items() if name not in self.asked and name not in flags]
 
     def spec(self, flags: Mapping[str, Given]) -> JobSpec:
         """Return the settings of the job, to which flags may add. Raises BadSetting for settings that don't go together."""
@@ -67,6 +75,7 @@ class Half:
             "asked": dict(self.asked),
             "state": dict(self.state),
             "notes": list(self.notes),
+            "reasons": dict(self.reasons),
         }
 
     @classmethod
@@ -80,7 +89,15 @@ class Half:
             body["asked"],
             body["state"],
             tuple(body["notes"]),
+            body["reasons"],
         )
+
+
+def workers(rows: int) -> tuple[int, str]:
+    """Return how many workers predict or evaluate so many rows, and why."""
+    if rows <= _ROWS_OF_ONE:
+        return 1, f"1 worker: {rows:,} rows take it seconds, and another one would take as long to start"
+    return 2, f"2 workers: {rows:,} rows are worth the start of another one; --num_workers says more"
 
 
 def check_flags(flags: Mapping[str, Given]) -> JobSpec:

@@ -223,6 +223,17 @@ def _is_own(statement: Train, wanted: Wanted) -> bool:
         raise target.place.error(
             f"{target.name} is of a model zoo, which has a feed of its own for the rows; leave COLUMN out"
         )
+    if (place := statement.attributes.places.get("validation.metrics")) is not None:
+        raise place.error(
+            f"{target.name} is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out, and choose "
+            "those that are shown in TO EVALUATE"
+        )
+    for name in wanted.plan:
+        if name.startswith("optimizer."):
+            raise statement.attributes.places[name].error(
+                f"{target.name} is of a model zoo, which has an optimizer of its own; leave {name} out, or pass it as model.NAME to "
+                "the function"
+            )
     return False
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elasticdl.errors import BadInput, JobFailed
-from elasticdl.query import attributes, check, results, snapshot
+from elasticdl.query import attributes, check, jobs, results, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.jobs import Half
 from elasticdl.query.session import Session, placed
@@ -61,7 +61,8 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
         "rows": found.to_json(),
         "output": output,
     }
-    return Half(JobKind.PREDICT, version.name, made, _sized(version), wanted.settings, state)
+    derived, reasons = _sized(version, found.rows)
+    return Half(JobKind.PREDICT, version.name, made, derived, wanted.settings, state, reasons=reasons)
 
 
 def end_predict(
@@ -112,7 +113,8 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
     found = taken(statement, session, work.directory, label)
     made = _use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
-    return Half(JobKind.EVALUATE, version.name, made, _sized(version), wanted.settings, state)
+    derived, reasons = _sized(version, found.rows)
+    return Half(JobKind.EVALUATE, version.name, made, derived, wanted.settings, state, reasons=reasons)
 
 
 def end_evaluate(
@@ -191,8 +193,10 @@ def _use(version: Version) -> dict[str, object]:
     return made
 
 
-def _sized(version: Version) -> Mapping[str, object]:
-    return {"minibatch_size": version.json["minibatch_size"]}
+def _sized(version: Version, rows: int) -> tuple[Mapping[str, object], Mapping[str, str]]:
+    """Return settings that follow from the model and its rows, and the reasons of those that a person should know."""
+    workers, why = jobs.workers(rows)
+    return {"minibatch_size": version.json["minibatch_size"], "num_workers": workers}, {"num_workers": why}
 
 
 def foreseen(table: Named | None, version: Version) -> pa.Table:
