@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from elasticdl.cluster.kubernetes import datapod
 from elasticdl.cluster.kubernetes.datapod import Answered, GivenUp, SecretKey, Waiting
 from elasticdl.errors import BadSetting
-from elasticdl.query import placing
-from elasticdl.query.jobs import pod_name
+from elasticdl.query import jobs, placing
+from elasticdl.query.jobs import Half, pod_name
+from elasticdl.spec.edge import Given
+from elasticdl.spec.jobspec import JobKind
 from elasticdl.spec.pods import volumes
 
 VOLUMES = volumes(
@@ -119,8 +122,8 @@ UNPLACED = {"conditions": [{"type": "PodScheduled", "status": "False", "message"
         (
             [ended(1, exitCode=137, reason="OOMKilled")],
             GivenUp(
-                "the pod half-1 needed more memory than it may have; give more with --master_resource_limit=memory=AMOUNT, or leave the limit "
-                "out"
+                "the pod half-1 needed more memory than it may have; give more with "
+                "--master_resource_limit=memory=AMOUNT, or leave the limit out"
             ),
         ),
         (
@@ -131,3 +134,15 @@ UNPLACED = {"conditions": [{"type": "PodScheduled", "status": "False", "message"
 )  # fmt: skip
 def test_what_the_pods_of_a_half_amount_to(found: list[dict[str, Any]], amounts: object) -> None:
     assert datapod.decide(found) == amounts
+
+
+def test_few_rows_have_one_worker_unless_somebody_says_otherwise() -> None:
+    assert jobs.workers(100_000) == (
+        1,
+        "1 worker: 100,000 rows take it seconds, and another one would take as long to start",
+    )
+    assert jobs.workers(100_001)[0] == 2
+    half = Half(JobKind.PREDICT, "m", {}, {}, {}, reasons={"num_workers": "why"})
+    assert half.reasons_of({}) == ["why"]
+    assert half.reasons_of({"num_workers": Given("3", "--num_workers")}) == []
+    assert replace(half, asked={"num_workers": 3}).reasons_of({}) == []

@@ -160,6 +160,11 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
     )
 
 
+def place_of(attributes: Attributes, name: str) -> Place:
+    """Return where an attribute stands that is given, whichever of its names is written."""
+    return attributes.places[_written(attributes, name)]
+
+
 def _known(statement: Train | Predict | Evaluate | Explain) -> tuple[Mapping[str, str], JobKind]:
     match statement:
         case Train():

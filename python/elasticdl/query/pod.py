@@ -126,11 +126,11 @@ def _check(statement: Any, url: str) -> None:
             "the answer to this is rows, and with --database_secret they stay in the cluster: name a table that they go to"
         )
     if wanted.plot is not None:
-        raise statement.attributes.places["explain.plot"].error(
+        raise attributes.place_of(statement.attributes, "explain.plot").error(
             "explain.plot: the drawing would be a file of a pod; leave it out, or run this without --database_secret"
         )
     if wanted.into == Into.APPEND and url.startswith("sqlite:"):
-        raise statement.attributes.places["predict.into"].error(
+        raise attributes.place_of(statement.attributes, "predict.into").error(
             "predict.into='append': SQLite keeps no note of what was appended, and a pod that is tried again would do it twice; name a new "
             "table"
         )

@@ -223,14 +223,14 @@ def _is_own(statement: Train, wanted: Wanted) -> bool:
         raise target.place.error(
             f"{target.name} is of a model zoo, which has a feed of its own for the rows; leave COLUMN out"
         )
-    if (place := statement.attributes.places.get("validation.metrics")) is not None:
-        raise place.error(
+    if wanted.metrics:
+        raise attributes.place_of(statement.attributes, "validation.metrics").error(
             f"{target.name} is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out, and choose "
             "those that are shown in TO EVALUATE"
         )
     for name in wanted.plan:
         if name.startswith("optimizer."):
-            raise statement.attributes.places[name].error(
+            raise attributes.place_of(statement.attributes, name).error(
                 f"{target.name} is of a model zoo, which has an optimizer of its own; leave {name} out, or pass it as model.NAME to "
                 "the function"
             )
@@ -252,7 +252,7 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
     )
     if apart is None:
         return _Rows(taken, taken.validation, taken.validation_rows)
-    place = statement.attributes.places["validation.select"]
+    place = attributes.place_of(statement.attributes, "validation.select")
     try:
         found = session.source.schema(apart)
         if missing := [name for name in taken.schema.names if name not in found.names]:

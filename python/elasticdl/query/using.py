@@ -210,7 +210,7 @@ def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Eval
     """Return the metrics that are asked for. Raises BadStatement for one that the model does not have."""
     for name in names:
         if name not in values:
-            raise statement.attributes.places["validation.metrics"].error(
+            raise attributes.place_of(statement.attributes, "validation.metrics").error(
                 f"the model has no metric {name!r}; it has {', '.join(values)}, as validation.metrics said when it was trained"
             )
     return {name: values[name] for name in names}
@@ -253,7 +253,7 @@ def _outputs(
     found = {statement.column.name: main}
     for name in extra:
         if name not in names:
-            raise statement.attributes.places["predict.extra_outputs"].error(
+            raise attributes.place_of(statement.attributes, "predict.extra_outputs").error(
                 f"the model has no output {name!r}; it has {', '.join(names)}"
             )
         found[name] = name
