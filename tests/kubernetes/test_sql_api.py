@@ -132,6 +132,7 @@ HALF = {
     "asked": {},
     "state": {"work": "/data/models/.work/w"},
     "notes": [],
+    "reasons": {},
 }
 ANSWER = {"statement": "s", "columns": {"rows": [7]}, "model": None, "notes": []}
 
