@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -254,4 +255,23 @@ def test_the_manifests_are_shown_and_the_api_takes_them(api: Api, capsys: pytest
     assert "{'name': 'hr', 'key': 'POSTGRES'}" in str(job)
     for body in (job, request):
         api.create(body, dry_run=True)
+    assert not left(api)
+
+
+def test_rows_that_are_read_here_need_a_user_and_a_place_that_pods_share(
+    api: Api, claim: Callable[[str], None], tmp_path: Path
+) -> None:
+    claim("ReadWriteMany")
+    for store, template, says in (
+        ("/data/models", '{"spec": {"securityContext": {"runAsUser": 7}}}', "is for its user alone, and that is "),
+        ("/data/models", f'{{"spec": {{"securityContext": {{"runAsUser": {os.geteuid()}}}}}}}', "is on a volume of the pods and not on this"),
+        (str(tmp_path / "models"), "{}", "is on no --volume"),
+    ):  # fmt: skip
+        with pytest.raises(BadSetting, match=says):
+            run(
+                "SELECT 1 LABEL a INTO m",
+                flags=settings(api, pod_template=template),
+                tell=print,
+                store=Path(store),
+            )
     assert not left(api)
