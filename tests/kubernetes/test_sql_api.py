@@ -262,11 +262,20 @@ def test_rows_that_are_read_here_need_a_user_and_a_place_that_pods_share(
     api: Api, claim: Callable[[str], None], tmp_path: Path
 ) -> None:
     claim("ReadWriteMany")
+
+    def user(number: int) -> str:
+        return json.dumps({"spec": {"securityContext": {"runAsUser": number}}})
+
+    own = os.geteuid()
     for store, template, says in (
-        ("/data/models", '{"spec": {"securityContext": {"runAsUser": 7}}}', "is for its user alone, and that is "),
-        ("/data/models", f'{{"spec": {{"securityContext": {{"runAsUser": {os.geteuid()}}}}}}}', "is on a volume of the pods and not on this"),
+        (
+            "/data/models",
+            user(own + 1),
+            f"is for its user alone, and that is {own} here and {own + 1} in the pods",
+        ),
+        ("/data/models", user(own), "is on a volume of the pods and not on this machine"),
         (str(tmp_path / "models"), "{}", "is on no --volume"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(BadSetting, match=says):
             run(
                 "SELECT 1 LABEL a INTO m",
