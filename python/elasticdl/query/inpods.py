@@ -1,6 +1,6 @@
 """Statements whose halves run in pods, from the side of the person who gives them: here is no database, no URL and no store.
 
-For each statement a pod puts rows into files and says with which settings the job goes on; the job is an ordinary one; a second pod does
+For each statement a pod puts rows into files and returns settings; the job of these is an ordinary one; a second pod does
 what follows. All objects are removed when their part is done, and at Ctrl-C.
 """
 
