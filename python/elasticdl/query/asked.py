@@ -32,7 +32,7 @@ class Asked:
         seed: of the shuffle; None: the default.
         half: what the first half has left.
         job: what is kept of the job's settings.
-        summary: of the job.
+        summary: of the job, what is used of it.
         why: the job failed; empty if it did not.
     """
 
