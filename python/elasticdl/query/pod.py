@@ -25,7 +25,7 @@ _TEXT_LIMIT = 3000
 
 def main(arguments: list[str]) -> int:
     """Do what the file asks, and print the answer."""
-    url = os.environ.pop(URL_ENVIRONMENT, "")
+    url = os.environ.pop(URL_ENVIRONMENT, "").strip()  # files end with a line break
     asked = Asked.from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     told: list[str] = []
     try:
