@@ -120,7 +120,7 @@ class Watcher:
             self.lines += [line for _, line in self._api.follow_log(pod, container)]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_rows_are_trained_and_predicted_once_and_no_one_else_sees_the_password(
     ready: Testbed, server: Server, volume: Path, tmp_path: Path
 ) -> None:
