@@ -119,10 +119,17 @@ def open_source(
                 from elasticdl.query.adbc import PostgreSQLSource
 
                 return PostgreSQLSource(database)
+            case "mysql" | "mariadb" | "mysql+pymysql" | "mariadb+pymysql":
+                from elasticdl.query.mysql import MySQLSource
+
+                return MySQLSource(database)
     raise BadSetting(f"--database: {_shown(database)} is no database that is known; {_KNOWN}")
 
 
-_KNOWN = "give duckdb:///FILE, sqlite:///FILE or postgresql://USER@HOST/DATABASE, or leave it out for files of this directory"
+_KNOWN = (
+    "give duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE, or leave it out for files of this "
+    "directory"
+)
 
 
 class _packages:
@@ -143,9 +150,18 @@ class _packages:
 def _scheme_of_connection(connection: object) -> str:
     """Return the scheme for an open connection, by the package that its class is of."""
     package = type(connection).__module__.split(".")[0]
-    return {"_duckdb": "duckdb", "sqlite3": "sqlite", "adbc_driver_manager": "postgresql"}.get(
-        package, package
-    )
+    if package == "sqlalchemy":
+        package = f"sqlalchemy+{getattr(getattr(connection, 'dialect', None), 'name', '')}"
+    return _PACKAGES.get(package, package)
+
+
+_PACKAGES = {
+    "_duckdb": "duckdb",
+    "sqlite3": "sqlite",
+    "adbc_driver_manager": "postgresql",
+    **dict.fromkeys(("pymysql", "sqlalchemy+mysql", "sqlalchemy+mariadb"), "mysql"),
+}
+"""Schemes, by the packages of open connections."""
 
 
 def _shown(database: object) -> str:
