@@ -1,8 +1,8 @@
 """Results into a table of MySQL or MariaDB, where CREATE and DROP end a transaction: rows go into a staging table, which is renamed.
 
-A new table, and one in the place of another, gets its name in one RENAME TABLE, after its rows were counted. Rows that are appended go from
-the staging table into the other one in one transaction, which takes one row out of the staging table as well: that tells whether it was done.
-What a killed writer leaves, the next one removes; a lock of the server keeps two of them apart, and ends with its connection.
+A new table, and one in the place of another, gets its name in one RENAME TABLE, after its rows were counted. Rows that are appended
+go from the staging table into the other one in one transaction, which takes one row out of the staging table as well: that tells whether it
+was done. What a killed writer leaves, the next one removes; a lock of the server keeps two of them apart, and ends with its connection.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ class MySQLTarget:
                 mine = self._there(self._staging).comment == self._comment
                 return mine and self.count() == appended - 1
         raise JobFailed(
-            f"the connection to {self._source.name} was lost when the table {self._table} was to get its rows, and the server does not answer "
-            "again: look there whether it has them"
+            f"the connection to {self._source.name} was lost when the table {self._table} was to get its rows, and the server does not "
+            "answer again: look there whether it has them"
         )
 
     def _drop_old(self) -> None:
