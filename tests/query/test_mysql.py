@@ -180,7 +180,7 @@ def test_values_that_do_not_fit_are_not_cut_off(mariadb: Server, source: Source)
     source.run("SET SESSION sql_mode = ''")
     source.run('CREATE TABLE small (id TINYINT, income VARCHAR(2), `p "ro"/b.` TEXT)')
     with pytest.raises(
-        DatabaseRefused, match="Data too long for column 'income'|Out of range value for column 'id'"
+        DatabaseRefused, match=r"Data too long for column 'income'|Out of range value for column 'id'"
     ):
         results.write(source, "small", batches(), Into.APPEND, COMMENT)
     assert read(source, "SELECT * FROM small") == []

@@ -7,6 +7,7 @@ to write. No extension is fetched: other databases have packages of their own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from elasticdl.errors import BadSetting
+from elasticdl.query.folderfiles import SERVERS, opened_server
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, text, without_password
@@ -27,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "python_enable_replacements": False,  # the names of our own variables are no tables
 }
 _INCOMING = "elasticdl_incoming"
+_FILE = re.compile(r"File (\w+)://\S* requires the extension httpfs")
 
 Missing = Callable[[str], str | None]
 """Returns what a table that does not exist is read from, as SQL has it; None if nothing is there."""
@@ -145,6 +148,8 @@ class DuckDBSource:
             try:
                 return connection.sql(text, params=params or None)
             except duckdb.Error as error:
+                if self._reaches(connection, error):
+                    continue
                 said = _explained(connection, text, params, error)
                 name = str(said.get("name", "")) if isinstance(error, duckdb.CatalogException) else ""
                 origin = self._missing(name) if name and name not in self._made else None
@@ -152,6 +157,19 @@ class DuckDBSource:
                     raise DatabaseRefused(self.name, _reason(said), _place(text, said)) from error
                 connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
                 self._made.add(name)
+
+    def _reaches(self, connection: Any, error: Exception) -> bool:
+        """Let fsspec read a server's files that DuckDB would need an extension for; tell whether it does now."""
+        asked = _FILE.search(str(error))
+        if (
+            asked is None
+            or asked.group(1) not in SERVERS
+            or connection.filesystem_is_registered(asked.group(1))
+        ):
+            return False
+        files, _ = opened_server(f"{asked.group(1)}://")
+        connection.register_filesystem(files)
+        return True
 
     @contextmanager
     def _errors(self, statement: str, table: str = "") -> Iterator[None]:

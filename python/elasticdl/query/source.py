@@ -88,25 +88,31 @@ def open_source(
 
     Args:
         database: a URL such as `sqlite:///flights.db`, a connection of a driver that is open, or None: DuckDB in memory, in which the
-            files NAME.csv, NAME.parquet and NAME.json of `folder` are tables.
+            files NAME.csv, NAME.parquet and NAME.json of `folder` are tables; with `s3://BUCKET/FOLDER` those there.
         tables: data frames and Arrow tables that are tables of DuckDB.
         folder: the working directory if it is None.
 
     Nothing is connected yet. Raises BadSetting.
     """
     if database is None or database == "":
-        from elasticdl.query.folder import FolderSource
-
         with _packages("SQL over files"):
-            return FolderSource(folder or Path(), tables)
+            from elasticdl.query.folder import FolderSource
+            from elasticdl.query.folderfiles import LocalFolder
+
+            return FolderSource(LocalFolder(folder or Path()), tables)
     scheme = scheme_of(database) if isinstance(database, str) else _scheme_of_connection(database)
-    if tables and scheme != "duckdb":
+    if tables and scheme not in ("duckdb", "s3"):
         raise BadSetting(
             f"data frames can be tables of DuckDB only; got {', '.join(map(repr, tables))} beside {_shown(database)}. Write them into the "
             "database, or leave the database out"
         )
     with _packages(_shown(database)):
         match scheme:
+            case "s3":
+                from elasticdl.query.folder import FolderSource
+                from elasticdl.query.folderfiles import RemoteFolder
+
+                return FolderSource(RemoteFolder(str(database)), tables)
             case "duckdb":
                 from elasticdl.query.duckdb import DuckDBSource
 
