@@ -125,6 +125,10 @@ def open_source(
                 from elasticdl.query.adbc import PostgreSQLSource
 
                 return PostgreSQLSource(database)
+            case "maxcompute" | "odps":
+                from elasticdl.query.maxcompute import MaxComputeSource
+
+                return MaxComputeSource(str(database))
             case "mysql" | "mariadb" | "mysql+pymysql" | "mariadb+pymysql":
                 from elasticdl.query.mysql import MySQLSource
 
@@ -133,8 +137,8 @@ def open_source(
 
 
 _KNOWN = (
-    "give duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE, or leave it out for files of this "
-    "directory"
+    "give duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, maxcompute://PROJECT or "
+    "s3://BUCKET/FOLDER, or leave it out for files of this directory"
 )
 
 
