@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pymysql
+from pymysql.constants import ER
 from pymysql.cursors import Cursor, SSCursor
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -28,6 +29,7 @@ _PASSWORD = "MYSQL_PWD"
 """What MySQL's own programs read."""
 _WAITING = {"connect_timeout": 10}
 """Of the connection, in seconds."""
+_FULL = ((ER.DISK_FULL,), (ER.RECORD_FILE_FULL,))
 _LONGEST = 64
 """Characters of a name."""
 
@@ -168,7 +170,7 @@ class MySQLSource:
         except pymysql.Error as error:
             said = str(error.args[-1]) if error.args else ""
             reason = self._shown(" ".join(said.split())[:1000]) or "the connection has ended"
-            if table and is_full(reason):
+            if table and (error.args[:1] in _FULL or is_full(reason)):
                 raise full_disk(table) from None
             # without the cause, which may quote the URL
             raise DatabaseRefused(self.name, reason, place_of(said, statement)) from None

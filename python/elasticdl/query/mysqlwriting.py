@@ -18,6 +18,7 @@ import pyarrow as pa
 import pymysql
 
 from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.query.results import refuse_existing
 from elasticdl.query.source import Into
 
 _PATIENCE = 30
@@ -139,6 +140,8 @@ class MySQLTarget:
     def start(self, schema: pa.Schema, mode: Into) -> int:
         """Make the staging table."""
         self._mode = mode
+        if mode is Into.NEW and self._there(self._place).exists:
+            raise refuse_existing(self._table, self._source.name)
         self._columns = ", ".join(map(quoted, schema.names))
         self._insert = f"INSERT INTO {self._staging.bound} VALUES ({', '.join(['%s'] * len(schema))})"
         columns = ", ".join(f"{quoted(one.name)} {_type_of(one.type)} NULL" for one in schema)
@@ -165,7 +168,7 @@ class MySQLTarget:
         count = self.count()
         there = self._there(self._place).exists
         try:
-            if not there:
+            if not there or self._mode is Into.NEW:
                 self._run(f"RENAME TABLE {self._staging} TO {self._place}")
             elif self._mode is Into.APPEND:
                 self._append(count)
