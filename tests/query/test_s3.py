@@ -50,7 +50,7 @@ def test_a_folder_of_a_bucket(tmp_path: Path) -> None:
             {"name": "Ann", "a b": 1}, {"name": "Ann", "a b": 2}
         ]  # fmt: skip
         with pytest.raises(DatabaseRefused, match=r"Table with name [\"']?not[\"']? does not exist"):
-            source.schema("FROM not")
+            source.schema('FROM "not"')
         assert results.write(source, "result", batches(), Into.NEW, COMMENT) == len(WHOLE)
         with pytest.raises(BadSetting, match="the table result of the folder s3://bucket/data/ exists"):
             source.check("result", Into.NEW)

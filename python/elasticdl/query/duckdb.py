@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "python_enable_replacements": False,  # the names of our own variables are no tables
 }
 _INCOMING = "elasticdl_incoming"
-_FILE = re.compile(r"File (\w+)://\S* requires the extension httpfs")
+_SERVER = re.compile(rf"\b({'|'.join(SERVERS)})://")
 
 Missing = Callable[[str], str | None]
 """Returns what a table that does not exist is read from, as SQL has it; None if nothing is there."""
@@ -148,28 +148,16 @@ class DuckDBSource:
             try:
                 return connection.sql(text, params=params or None)
             except duckdb.Error as error:
-                if self._reaches(connection, error):
+                if "extension httpfs" in str(error) and _reach(connection, str(error)):
                     continue
                 said = _explained(connection, text, params, error)
                 name = str(said.get("name", "")) if isinstance(error, duckdb.CatalogException) else ""
                 origin = self._missing(name) if name and name not in self._made else None
                 if origin is None:
                     raise DatabaseRefused(self.name, _reason(said), _place(text, said)) from error
+                _reach(connection, origin)
                 connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
                 self._made.add(name)
-
-    def _reaches(self, connection: Any, error: Exception) -> bool:
-        """Let fsspec read a server's files that DuckDB would need an extension for; tell whether it does now."""
-        asked = _FILE.search(str(error))
-        if (
-            asked is None
-            or asked.group(1) not in SERVERS
-            or connection.filesystem_is_registered(asked.group(1))
-        ):
-            return False
-        files, _ = opened_server(f"{asked.group(1)}://")
-        connection.register_filesystem(files)
-        return True
 
     @contextmanager
     def _errors(self, statement: str, table: str = "") -> Iterator[None]:
@@ -187,6 +175,16 @@ class DuckDBSource:
             if table and is_full(reason):
                 raise full_disk(table) from error
             raise DatabaseRefused(self.name, reason, _place(statement, said)) from error
+
+
+def _reach(connection: Any, text: str) -> bool:
+    """Let fsspec read the files of a server that a text names, for DuckDB needs an extension; tell whether that is new."""
+    asked = _SERVER.search(text)
+    if asked is None or connection.filesystem_is_registered(asked.group(1)):
+        return False
+    files, _ = opened_server(asked.group())
+    connection.register_filesystem(files)
+    return True
 
 
 _EXPLAIN = "EXPLAIN "
