@@ -6,6 +6,7 @@ script trains and predicts.
 
 from __future__ import annotations
 
+import os
 import secrets
 import string
 import sys
@@ -31,6 +32,7 @@ _ROWS_OF_ONE = 100_000
 """A worker evaluates some 15,000 records of a table in a second, and takes some seconds to import its framework."""
 _REMOVAL_SECONDS = 60.0
 """Twice the grace period of pods: another job of the name may follow."""
+_PASSWORDS = ("PGPASSWORD", "MYSQL_PWD", "MAXCOMPUTE_AK", "MAXCOMPUTE_SK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,19 @@ def pod_name(model: str, token: str) -> str:
 
 
 def run(spec: JobSpec) -> Mapping[str, Any]:
-    """Run a job, showing it and its summary on standard error, and return the summary. Raises BadInput, JobFailed or Interrupted."""
+    """Run a job, showing it and its summary on standard error, and return the summary. Raises BadInput, JobFailed or Interrupted.
+
+    Its processes never ask the database, and don't get the passwords that the environment has.
+    """
     from elasticdl.job import submit
 
-    return _run_in_pods(spec) if spec.on_kubernetes else submit.run(spec, sys.stderr)
+    if spec.on_kubernetes:
+        return _run_in_pods(spec)
+    kept = {name: os.environ.pop(name) for name in _PASSWORDS if name in os.environ}
+    try:
+        return submit.run(spec, sys.stderr)
+    finally:
+        os.environ.update(kept)
 
 
 def _run_in_pods(spec: JobSpec) -> Mapping[str, Any]:
