@@ -134,7 +134,7 @@ def _check(statement: Any, url: str) -> None:
         )
     if wanted.into == Into.APPEND and scheme_of(url) not in _KEEP_NOTE:
         raise attributes.place_of(statement.attributes, "predict.into").error(
-            "predict.into='append': this database keeps no note with the rows that were appended, and a pod that is tried again would do it "
+            "predict.into='append': this database keeps no note with the rows that were appended, and a pod that is tried again does it "
             "twice; name a new table"
         )
 
