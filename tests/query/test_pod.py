@@ -181,7 +181,7 @@ def test_what_is_refused_is_an_answer_and_nothing_is_left(
 def test_what_a_pod_cannot_do(place: Path) -> None:
     asked = Asked(Act.BEGIN, "3f2a", str(place / "store"), PREDICT.format(mode="append"), "my.sql")
     sqlite3.connect(place / "data.sqlite").close()
-    with pytest.raises(BadStatement, match="SQLite keeps no note of what was appended"):
+    with pytest.raises(BadStatement, match="this database keeps no note with the rows"):
         pod.answered(asked, f"sqlite:///{place}/data.sqlite", [])
     with pytest.raises(BadSetting, match="the Secret's value is no URL of a database"):
         pod.answered(asked, "a password", [])

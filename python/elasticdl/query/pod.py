@@ -19,8 +19,11 @@ from elasticdl.errors import BadInput, BadSetting, ElasticDLError
 from elasticdl.query import needs
 from elasticdl.query.asked import Act, Asked
 from elasticdl.spec.edge import Given
+from elasticdl.spec.readers import scheme_of
 
 _TEXT_LIMIT = 3000
+_KEEP_NOTE = ("postgresql", "postgres", "duckdb")
+"""Databases in which a comment on a table is part of the transaction that appends to it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -129,10 +132,10 @@ def _check(statement: Any, url: str) -> None:
         raise attributes.place_of(statement.attributes, "explain.plot").error(
             "explain.plot: the drawing would be a file of a pod; leave it out, or run this without --database_secret"
         )
-    if wanted.into == Into.APPEND and url.startswith("sqlite:"):
+    if wanted.into == Into.APPEND and scheme_of(url) not in _KEEP_NOTE:
         raise attributes.place_of(statement.attributes, "predict.into").error(
-            "predict.into='append': SQLite keeps no note of what was appended, and a pod that is tried again would do it twice; name a new "
-            "table"
+            "predict.into='append': this database keeps no note with the rows that were appended, and a pod that is tried again does it "
+            "twice; name a new table"
         )
 
 
