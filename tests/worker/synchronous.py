@@ -131,9 +131,9 @@ class Watched(ReferenceAdapter):
         self._note("load")
         super().load(image)
 
-    def end_training(self) -> None:
+    def end_training(self, step: int) -> None:
         self._note("end", self.writes)
-        super().end_training()
+        super().end_training(step)
 
     def export(self, path: str, kind: str, tables: Any = None) -> str:
         self._note("export", path)

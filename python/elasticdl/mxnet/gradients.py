@@ -176,7 +176,8 @@ class Gradients:
     def take(self, *, alone: bool) -> bool:
         """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
         first = self._first
-        self._is_alone, self._taken = alone, first if alone and first is not None and first.weight == 1 else None
+        is_as_left = alone and first is not None and first.weight == 1
+        self._is_alone, self._taken = alone, first if is_as_left else None
         if self._taken is not None:
             slopes = (in_numpy(self._parameters[place].grad()) for place in self._taken.places)
             return all(map(all_finite, slopes)) and all_finite(self._sum[self._pieces[0].start :])
@@ -189,7 +190,8 @@ class Gradients:
         flat, views = (self._sum, self._views) if self._is_alone else (self.result, self._result_views)
         rounded, rest, having = (flat[piece] for piece in self._pieces)
         factor = self._full / examples
-        if self._taken is not None:  # of a loss that is a mean, it is that of a full chunk: there is no factor
+        if self._taken is not None:
+            # of a loss that is a mean, it is that of a full chunk: there is no factor
             places = list(self._taken.places)
             slopes = [self._parameters[place].grad() for place in places]
         else:
