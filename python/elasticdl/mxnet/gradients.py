@@ -9,7 +9,8 @@ The flat accumulator has, one after the other: the gradient of each parameter; t
 that before + change has all bits of the value after a single chunk; and of each parameter the examples of the chunks in which it had a
 gradient, as it is not updated if that is 0: no decay, no momentum.
 
-MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. A reader waits for them. The
+MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. A reader waits for them; nobody
+else does, so that MXNet computes while the worker's own thread decides. The
 gradients of a step's first chunk stay where the backward pass has written them, until something needs them in the accumulator: a second
 chunk, whose backward pass writes there too, or the ring. A worker that is alone commits those of a single chunk as they are.
 """
@@ -126,7 +127,6 @@ class Gradients:
                 rest[part] += _weighed((change - near).astype(self.dtype), weight).reshape(-1)
                 one.set_data(mx.nd.array(before, dtype=before.dtype))
             start += before.size
-        mx.nd.waitall()
 
     def _gather(self) -> None:
         """Copy the first chunk's gradients into the accumulator: the next backward pass writes where they are."""
@@ -210,7 +210,8 @@ class Gradients:
                 after = (before + change.reshape(before.shape)).astype(before.dtype)
                 one.set_data(mx.nd.array(after, dtype=after.dtype))
             start += before.size
-        mx.nd.waitall()  # what was given is read no more
+        if self._taken is None:
+            mx.nd.waitall()  # what was given is read no more
         self.keep()
 
 
