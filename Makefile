@@ -55,7 +55,7 @@ setup-cluster: setup
 setup-browser: setup
 	@.ci/browser
 
-# What the tests of databases need, which are skipped without it (a failure with CI=true): Debian's PostgreSQL (root).
+# What the tests of databases need, which are skipped without it (a failure with CI=true): Debian's PostgreSQL and MariaDB (root).
 setup-databases: setup
 	@.ci/databases
 

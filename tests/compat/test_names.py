@@ -10,6 +10,7 @@ import pytest
 from elasticdl.compat.finder import importable
 from elasticdl.spec import earlier
 from elasticdl.spec.earliernames import SERVED
+from elasticdl.worker.modelfile import describe
 
 NAMES = """
 elasticdl.python.common.constants: Mode JobType MaxComputeConfig ReaderType
@@ -70,6 +71,9 @@ def test_a_file_of_0_2_that_fails_with_keras_3_is_told_the_flag(
     old, new = tmp_path / "old.py", tmp_path / "new.py"
     old.write_text("from elasticdl.python.common.constants import Mode\n")
     new.write_text("from elasticdl import Mode\n")
+    assert describe(ValueError("lr is unknown"), old).startswith(
+        "ValueError: lr is unknown; the file imports names"
+    )
     assert "add --framework=tf_keras" in earlier.hint(old)
     assert earlier.hint(new) == earlier.hint(tmp_path / "none.py") == ""
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")

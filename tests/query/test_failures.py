@@ -57,6 +57,19 @@ GRAMMAR = {
         "  /* later",
         "  ^",
     ),
+    "a block without end": (
+        "SELECT 1;\nCREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW IF NEW.a THEN SET NEW.a = 1; END;",
+        "my.sql:2: what begins here does not end; IF needs END IF",
+        "  CREATE TRIGGER t BEFORE INSERT ON u FOR EACH ROW IF NEW.a THEN SET NEW.a = 1; END;",
+        "                                                   ^^",
+    ),
+    "a command of another program": (
+        "DELIMITER //\nCREATE PROCEDURE p() BEGIN SELECT 1; END //",
+        "my.sql:1: DELIMITER is a command of the program mysql and no SQL; leave it out: semicolons in the body of a trigger or a "
+        "procedure end no statement here",
+        "  DELIMITER //",
+        "  ^^^^^^^^^",
+    ),
     "a full-width semicolon": (
         "SELECT 年龄 FROM 员工；SELECT 2",
         "my.sql:1: this is a full-width semicolon, which ends no statement; write ;",
@@ -210,7 +223,8 @@ GRAMMAR = {
 @pytest.mark.parametrize("failure", GRAMMAR)
 def test_statements_that_are_refused(failure: str) -> None:
     text, *lines = GRAMMAR[failure]
-    assert _refused(text) == _lines(*lines)
+    dialect = "mysql" if failure in ("a block without end", "a command of another program") else "duckdb"
+    assert _refused(text, dialect) == _lines(*lines)
 
 
 SCHEMA = pa.schema([("age", pa.int64()), ("年龄", pa.float64()), ("income", pa.string())])

@@ -23,9 +23,11 @@ import pytest
 
 from elasticdl.errors import BadData, BadSetting, JobFailed, Unwritable
 from elasticdl.files import drafts
-from elasticdl.query import dbapi, folder, results
+from elasticdl.query import dbapi, folder, mysql, mysqlwriting, results
 from elasticdl.query import duckdb as duckdbsource
 from elasticdl.query.source import Into, Source, open_source
+
+from .mariadb import Server
 
 COMMENT = "income@20261126T113005123Z-ffff 3f2a it's */ one"
 BATCHES = 3
@@ -54,6 +56,8 @@ class Place:
         match self.kind:
             case "folder":
                 return open_source(folder=self.path)
+            case "mysql":
+                return open_source(Server(self.path).url)
             case kind:
                 return open_source(f"{kind}:///{self.path}/data.db")
 
@@ -62,6 +66,8 @@ class Place:
             sqlite3.connect(self.path / "data.db").execute("CREATE TABLE there (a)").connection.close()
         elif self.kind == "duckdb":
             duckdb.connect(str(self.path / "data.db")).execute("CREATE TABLE there (a INTEGER)").close()
+        elif self.kind == "mysql":
+            Server(self.path).ask("CREATE TABLE test.there (a INTEGER)")
 
     def ids(self, table: str = "result") -> list[int] | None:
         """Return the ids in a table, None if it is not there."""
@@ -79,6 +85,8 @@ class Place:
                 return str(kept[b"elasticdl.comment"].decode())
             case "duckdb":
                 asked = "SELECT comment FROM duckdb_tables() WHERE table_name = 'result'"
+            case "mysql":
+                asked = "SELECT table_comment FROM information_schema.tables WHERE table_name = 'result'"
             case _:
                 asked = "SELECT sql FROM sqlite_master WHERE name = 'result'"
         with closing(self.opened()) as source:
@@ -87,9 +95,10 @@ class Place:
             return str(found.to_pylist()[0].popitem()[1])
 
 
-@pytest.fixture(params=["duckdb", "sqlite", "folder"])
+@pytest.fixture(params=["duckdb", "sqlite", "folder", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    found = Place(request.param, tmp_path)
+    server = request.param == "mysql"
+    found = Place(request.param, request.getfixturevalue("mariadb").folder if server else tmp_path)
     found.make()
     return found
 
@@ -108,7 +117,7 @@ def test_rows_and_a_comment(place: Place) -> None:
     assert COMMENT.replace("*/", "* /" if place.kind == "sqlite" else "*/") in place.comment()
     with closing(place.opened()) as source:
         first = pa.Table.from_batches(source.rows("SELECT * FROM result")).to_pylist()[0]
-    vector = "[0.25, 0.75]" if place.kind == "sqlite" else [0.25, 0.75]
+    vector = "[0.25, 0.75]" if place.kind in ("sqlite", "mysql") else [0.25, 0.75]
     assert first == {"id": 0, "income": None, 'p "ro"/b.': vector}
 
 
@@ -212,7 +221,10 @@ def fork_writers() -> None:
             print(point, flush=True)
 
 
-WRITING = (*(module.__file__ for module in (dbapi, duckdbsource, folder, results)), drafts.__file__)
+WRITING = (
+    *(module.__file__ for module in (dbapi, duckdbsource, folder, mysql, mysqlwriting, results)),
+    drafts.__file__,
+)
 
 
 class Counter:
@@ -305,8 +317,8 @@ def test_types_that_sqlite_has_not(tmp_path: Path) -> None:
 def test_a_wrong_count_is_undone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if place.kind == "folder":
         pytest.skip("a file has the rows that were written")
-    for module in ("duckdb", "dbapi"):
-        monkeypatch.setattr(f"elasticdl.query.{module}._Target.count", lambda target: 7)
+    for target in ("duckdb._Target", "dbapi._Target", "mysqlwriting.MySQLTarget"):
+        monkeypatch.setattr(f"elasticdl.query.{target}.count", lambda target: 7)
     with pytest.raises(
         JobFailed, match="the table has 7 rows after 120 were written to 7: nothing is changed"
     ):
@@ -315,6 +327,9 @@ def test_a_wrong_count_is_undone(place: Place, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_full_disk(place: Place) -> None:
+    if place.kind == "mysql":
+        pytest.skip("the server's disk is another process's")
+
     def many() -> Iterator[pa.RecordBatch]:
         for _ in range(50):
             yield pa.RecordBatch.from_pydict({"id": pa.array(os.urandom(32).hex() for _ in range(2000))})

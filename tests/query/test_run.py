@@ -200,6 +200,21 @@ def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: 
     assert (kept / "rows/training").is_dir()
 
 
+def test_a_job_gets_no_password(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def submitted(spec: object, out: object) -> dict[str, object]:
+        seen.append("PGPASSWORD" in os.environ)
+        raise JobFailed("told nothing")
+
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    monkeypatch.setattr("elasticdl.job.submit.run", submitted)
+    with pytest.raises(JobFailed, match="told nothing"):
+        elasticdl.sql(TRAIN)
+    assert seen == [False]
+    assert os.environ["PGPASSWORD"] == "secret"
+
+
 def test_a_dry_run_makes_nothing_and_says_why(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
         command(

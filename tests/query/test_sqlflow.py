@@ -12,7 +12,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from elasticdl.query.modeltable import ModelTable
 from elasticdl.query.registry import Store
 from elasticdl.query.source import open_source
 from tests.job.conftest import ROOT
+
+from .mariadb import PASSWORD, Server
 
 STEPS = Path(__file__).parent / "steps"
 ZOO = ROOT / "tests/job/zoo"
@@ -64,33 +66,30 @@ class FieldDesc:
 }
 
 
+Run = Callable[[str, str], subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture
-def step(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """Run a step in a container of its own: nothing is left of those before but the database."""
+def run(tmp_path: Path) -> Run:
+    """Run a step with a datasource in a container of its own: nothing is left of those before but the database."""
     for name, text in RUNTIME.items():
         path = tmp_path / "image/runtime" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    with closing(sqlite3.connect(tmp_path / "data.db")) as connection:
-        connection.execute("CREATE TABLE numbers (number INTEGER, double REAL, word TEXT)")
-        connection.executemany(
-            "INSERT INTO numbers VALUES (?, ?, ?)", [(one, 2.0 * one, f"row {one}") for one in range(ROWS)]
-        )
-        connection.execute("CREATE TABLE doubles (id INTEGER, name TEXT)")
-        connection.commit()
     (tmp_path / "go").touch()
     count = iter(range(100))
 
-    def run(name: str) -> subprocess.CompletedProcess[str]:
+    def run(name: str, datasource: str) -> subprocess.CompletedProcess[str]:
         home = tmp_path / f"container-{next(count)}"
         home.mkdir()
         text = (STEPS / f"{name}.txt").read_text()
-        text = text.replace("{{DATASOURCE}}", f"sqlite3://{tmp_path}/data.db").replace("{{ZOO}}", str(ZOO))
+        text = text.replace("{{DATASOURCE}}", datasource).replace("{{ZOO}}", str(ZOO))
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "ELASTICDL_"))
         }
         environment |= {"HOME": str(home), "GO": str(tmp_path / "go")}
-        environment["PYTHONPATH"] = str(tmp_path / "image")
+        found = [str(tmp_path / "image"), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, found))
         return subprocess.run(
             [sys.executable, "-"],
             input=text,
@@ -102,6 +101,35 @@ def step(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+def test_a_model_goes_from_step_to_step_in_mariadb(run: Run, mariadb: Server) -> None:
+    mariadb.ask("CREATE TABLE test.numbers (number BIGINT, `double` DOUBLE, word TEXT)")
+    values = ", ".join(f"({one}, {2.0 * one}, 'row {one}')" for one in range(ROWS))
+    mariadb.ask(f"INSERT INTO test.numbers VALUES {values}")
+    datasource = f"mysql://me:{PASSWORD}@unix({mariadb.folder}/socket)/test?maxAllowedPacket=0"
+    trained = run("train", datasource)
+    assert trained.returncode == 0, trained.stderr
+    assert PASSWORD not in trained.stderr
+    known = as_go_reads_it(mariadb.ask("SELECT id, block FROM test.doubles WHERE id>=0 AND id<32"))
+    assert known["model_repo_image"] == "registry.local/steps:1"
+    predicted = run("predict", datasource)
+    assert predicted.returncode == 0, predicted.stderr
+    counts = mariadb.ask("SELECT count(*), count(DISTINCT number), count(seen) FROM test.results")
+    assert counts == [(ROWS - 100,) * 3]
+
+
+@pytest.fixture
+def step(run: Run, tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Run a step with a database of SQLite."""
+    with closing(sqlite3.connect(tmp_path / "data.db")) as connection:
+        connection.execute("CREATE TABLE numbers (number INTEGER, double REAL, word TEXT)")
+        connection.executemany(
+            "INSERT INTO numbers VALUES (?, ?, ?)", [(one, 2.0 * one, f"row {one}") for one in range(ROWS)]
+        )
+        connection.execute("CREATE TABLE doubles (id INTEGER, name TEXT)")
+        connection.commit()
+    return lambda name: run(name, f"sqlite3://{tmp_path}/data.db")
 
 
 def test_a_model_goes_from_step_to_step_in_its_table(
@@ -119,7 +147,7 @@ def test_a_model_goes_from_step_to_step_in_its_table(
 
         trained = step("train")
         assert trained.returncode == 0, trained.stderr
-        known = as_go_reads_it(database, "doubles")
+        known = as_go_reads_it([*database.execute("SELECT id, block FROM doubles WHERE id>=0 AND id<32")])
         assert known["model_repo_image"] == "registry.local/steps:1"
         assert known["select"] == "SELECT * FROM numbers"
 
@@ -142,9 +170,9 @@ def test_a_model_goes_from_step_to_step_in_its_table(
     assert explained.stderr.startswith("error: statement:1: doubles is of a model zoo")
 
 
-def as_go_reads_it(database: sqlite3.Connection, table: str) -> dict[str, str]:
+def as_go_reads_it(blocks: Sequence[tuple[int, str]]) -> dict[str, str]:
     """Return the JSON of a model's table as SQLFlow's server reads it: ten characters, and as many bytes as they say."""
-    blocks = [*database.execute(f"SELECT id, block FROM {table} WHERE id>=0 AND id<32")]
+    blocks = sorted(blocks)
     assert [one for one, _ in blocks] == [*range(len(blocks))]
     data = b"".join(base64.b64decode(block) for _, block in blocks)
     length = int(data[:10], 0)

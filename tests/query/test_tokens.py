@@ -52,7 +52,66 @@ def _script(draw: st.DrawFn, dialect: str) -> tuple[str, list[int | None]]:
         text += draw(st.sampled_from([" ", "\n", " /* ; */ "]))
         tails.append(None if tail is None else len(text))
         text += f"{tail or ''};\n"
+        if dialect in BODIES and draw(st.booleans()):
+            tails.append(None)
+            text += f"{draw(_made(dialect))};\n"
     return text, tails
+
+
+BODIES = {
+    "sqlite": ["CREATE TEMP TRIGGER IF NOT EXISTS t AFTER UPDATE OF begin ON u WHEN NEW.end > 1"],
+    "mysql": [
+        "CREATE DEFINER = 'me'@'%' TRIGGER t BEFORE INSERT ON u FOR EACH ROW",
+        "CREATE OR REPLACE PROCEDURE IF NOT EXISTS p(IN a INT, OUT b INT) READS SQL DATA",
+        "CREATE FUNCTION f() RETURNS INT DETERMINISTIC",
+        "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO",
+    ],
+    "postgres": ["CREATE FUNCTION f(a int) RETURNS int LANGUAGE SQL"],
+}
+_PLAIN = {
+    "sqlite": ["DELETE FROM t WHERE begin = CASE WHEN a THEN 'END;' ELSE CASE b WHEN 1 THEN 2 END END"],
+    "mysql": [
+        "SET NEW.a = IF(NEW.b, IF(c, (1), f(2, 3)), REPEAT('x', 3))",
+        "DROP TABLE IF EXISTS t",
+        "DECLARE c CURSOR FOR SELECT `end`, t.end FROM t WHERE begin = 1 FOR UPDATE",
+        "SELECT CASE WHEN a THEN IF(b, 1, 2) ELSE 3 END, end FROM t",
+        "RETURN 1",
+    ],
+    "postgres": ["SELECT CASE WHEN a THEN $$ END; $$ END"],
+}
+_BLOCKS = [
+    "IF a THEN {} ELSEIF b THEN {} ELSE {} END IF",
+    "IF (a = 1) THEN {} ELSE IF NOT EXISTS (SELECT 1) THEN {} END IF; END IF",
+    "IF EXISTS (SELECT 1) OR IF(a, 1, 2) THEN {} END IF",
+    "CASE a WHEN 1 THEN {} ELSE {} END CASE",
+    "here: LOOP {} LEAVE here; END LOOP here",
+    "WHILE a < 3 DO {} END WHILE",
+    "REPEAT {} UNTIL a END REPEAT",
+    "FOR i IN 1..3 DO {} END FOR",
+    "DECLARE EXIT HANDLER FOR NOT FOUND BEGIN {} END",
+    "one: BEGIN {} END one",
+    "BEGIN END",
+]
+
+
+@st.composite
+def _statement(draw: st.DrawFn, dialect: str, depth: int = 0) -> str:
+    """A statement of a body, with its semicolon."""
+    if dialect != "mysql" or depth > 2 or draw(st.booleans()):
+        return draw(st.sampled_from(_PLAIN[dialect])) + ";"
+    block = draw(st.sampled_from(_BLOCKS))
+    return block.format(*(draw(_statement(dialect, depth + 1)) for _ in range(block.count("{}")))) + ";"
+
+
+@st.composite
+def _made(draw: st.DrawFn, dialect: str) -> str:
+    """A statement that makes something with a body; it has no semicolon of its own."""
+    header = draw(st.sampled_from(BODIES[dialect]))
+    inner = [draw(_statement(dialect)) for _ in range(draw(st.integers(1, 3)))]
+    if dialect == "mysql" and draw(st.booleans()):
+        return f"{header} {inner[0].removesuffix(';')}"
+    begin = "BEGIN ATOMIC" if dialect == "postgres" else "begin"
+    return f"{header} {begin} {' '.join(inner)} end"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -87,6 +146,26 @@ def test_these_have_no_tail(dialect: str, text: str) -> None:
 def test_a_semicolon_in_a_string_after_call_ends_nothing() -> None:
     found = list(tokens.pieces(Script("CALL refresh('a;b'); SELECT 1 TO TRAIN dnn LABEL y INTO m"), "mysql"))
     assert [piece.tail for piece in found] == [None, 30]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("sqlite", "BEGIN; DELETE FROM t; END"),
+        ("sqlite", "CREATE TABLE trigger_ (a); SELECT 1 AS begin; SELECT 2"),
+        ("mysql", "BEGIN; UPDATE t SET a = 1; COMMIT"),
+        ("mysql", "CREATE TABLE t (begin INT, end INT); DROP TRIGGER IF EXISTS u; DROP PROCEDURE p"),
+        ("duckdb", "BEGIN; CREATE MACRO f(a) AS CASE WHEN a THEN 1 END; COMMIT"),
+        ("postgres", "BEGIN; CREATE FUNCTION f() RETURNS int AS $$ BEGIN; END; $$ LANGUAGE plpgsql; COMMIT"),
+    ],
+)
+def test_transactions_and_names_are_no_blocks(dialect: str, text: str) -> None:
+    assert len(list(tokens.pieces(Script(text), dialect))) == 3
+
+
+def test_a_block_of_mariadb_without_a_name() -> None:
+    (piece,) = tokens.pieces(Script("BEGIN NOT ATOMIC SELECT 1; SELECT 2; END;"), "mysql")
+    assert piece.end == 40
 
 
 def test_what_postgresql_quotes_with_dollars_is_a_string() -> None:

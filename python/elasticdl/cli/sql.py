@@ -92,7 +92,8 @@ sql = SettingsCommand(
         click.Option(
             ["--database"],
             metavar="URL",
-            help="duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/NAME, maxcompute://PROJECT, or a URL of SQLAlchemy. "
+            help="duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/NAME, mysql://USER@HOST/NAME, maxcompute://PROJECT or "
+            "s3://BUCKET/FOLDER. "
             "If not given, the files NAME.csv, NAME.parquet and NAME.json of this directory are tables.",
         ),
         click.Option(

@@ -5,11 +5,10 @@ A password is in the URL, or is the client library's business (PGPASSWORD, ~/.pg
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 from adbc_driver_postgresql import dbapi
@@ -17,7 +16,7 @@ from adbc_driver_postgresql import dbapi
 from elasticdl.errors import BadSetting
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import DatabaseRefused, Into, Params
-from elasticdl.spec.databases import quoted_table, text, with_parameters, without_password
+from elasticdl.spec.databases import passwords, quoted_table, text, with_parameters, without_password
 
 _WAITING = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """Of the connection, in seconds: without them a server whose machine has gone is waited for for hours."""
@@ -42,7 +41,7 @@ class PostgreSQLSource:
         is_url = isinstance(database, str)
         self._given = None if is_url else database
         self._url = str(database) if is_url else ""
-        self._secrets = _secrets(self._url)
+        self._secrets = passwords(self._url)
         self.name = self._shown(without_password(self._url)) if is_url else "the connection to PostgreSQL"
         self._connection: Any = None
 
@@ -141,15 +140,6 @@ class PostgreSQLSource:
             raise DatabaseRefused(
                 self.name, reason, int(position) - 1 if position.isdecimal() else None
             ) from None
-
-
-_SECRET = re.compile(r"://[^:@/?]*:([^?]*)@|[?&][a-z]*password=([^&]*)")
-
-
-def _secrets(url: str) -> tuple[str, ...]:
-    """Return the passwords of a URL, as they are written there and as they are; the URL may be wrong."""
-    found = {one for groups in _SECRET.findall(url) for one in groups if one}
-    return tuple(found | {unquote(one) for one in found})
 
 
 def _check_length(name: str, what: str) -> None:

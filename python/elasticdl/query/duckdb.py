@@ -7,6 +7,7 @@ to write. No extension is fetched: other databases have packages of their own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from elasticdl.errors import BadSetting
+from elasticdl.query.folderfiles import SERVERS, opened_server
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, text, without_password
@@ -27,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "python_enable_replacements": False,  # the names of our own variables are no tables
 }
 _INCOMING = "elasticdl_incoming"
+_SERVER = re.compile(rf"\b({'|'.join(SERVERS)})://")
 
 Missing = Callable[[str], str | None]
 """Returns what a table that does not exist is read from, as SQL has it; None if nothing is there."""
@@ -145,11 +148,14 @@ class DuckDBSource:
             try:
                 return connection.sql(text, params=params or None)
             except duckdb.Error as error:
+                if "extension httpfs" in str(error) and _reach(connection, str(error)):
+                    continue
                 said = _explained(connection, text, params, error)
                 name = str(said.get("name", "")) if isinstance(error, duckdb.CatalogException) else ""
                 origin = self._missing(name) if name and name not in self._made else None
                 if origin is None:
                     raise DatabaseRefused(self.name, _reason(said), _place(text, said)) from error
+                _reach(connection, origin)
                 connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
                 self._made.add(name)
 
@@ -169,6 +175,16 @@ class DuckDBSource:
             if table and is_full(reason):
                 raise full_disk(table) from error
             raise DatabaseRefused(self.name, reason, _place(statement, said)) from error
+
+
+def _reach(connection: Any, text: str) -> bool:
+    """Let fsspec read the files of a server that a text names, for DuckDB needs an extension; tell whether that is new."""
+    asked = _SERVER.search(text)
+    if asked is None or connection.filesystem_is_registered(asked.group(1)):
+        return False
+    files, _ = opened_server(asked.group())
+    connection.register_filesystem(files)
+    return True
 
 
 _EXPLAIN = "EXPLAIN "

@@ -6,7 +6,6 @@ DuckDB in memory reads them. It is asked about a file when a statement names its
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from elasticdl.errors import BadData, BadSetting, Unwritable
-from elasticdl.files.drafts import replacing
 from elasticdl.query.duckdb import DuckDBSource
+from elasticdl.query.folderfiles import FolderFiles
 from elasticdl.query.results import plain, refuse_existing
 from elasticdl.query.source import Into, Params
 from elasticdl.spec.databases import text
@@ -29,11 +28,9 @@ class FolderSource:
 
     dialect = "duckdb"
 
-    def __init__(self, folder: Path, tables: Mapping[str, object] | None = None) -> None:
-        """`tables`: data frames that are tables, too. Raises BadSetting."""
-        if not folder.is_dir():
-            raise BadSetting(f"--database: there is no directory {folder}")
-        self.name = f"the directory {folder.absolute()}"
+    def __init__(self, folder: FolderFiles, tables: Mapping[str, object] | None = None) -> None:
+        """`tables`: data frames that are tables, too."""
+        self.name = folder.name
         self._folder = folder
         self._tables = tables or {}
         self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self.name)
@@ -59,29 +56,31 @@ class FolderSource:
         found = self._files(table)
         if found and mode is Into.NEW:
             raise refuse_existing(table, self.name)
-        if any(path.suffix.lower() != ".parquet" for path in found):
+        if any(_suffix(name) != ".parquet" for name in found):
             raise BadSetting(
-                f"the table {table} is {found[0]}, and results go to files of Parquet only; name another table"
+                f"the table {table} is {self._folder.path(found[0])}, and results go to files of Parquet only; name another table"
             )
 
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a file, which is whole or not there. Raises what `Source.write` says."""
         self.check(table, mode)
-        path = next(iter(self._files(table)), self._folder / f"{table}.parquet")
+        there = self._files(table)
+        name = there[0] if there else f"{table}.parquet"
         count = 0
         first = plain(next(rows))
         schema = first.schema
         try:
-            with replacing(path) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
-                if mode is Into.APPEND and path.exists():
-                    for batch in _old(path, schema):
+            with self._folder.replacing(name) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
+                if mode is Into.APPEND and there:
+                    for batch in self._old(name, schema):
                         writer.write_batch(batch)
                 for batch in chain([first], map(plain, rows)):
                     writer.write_batch(batch.cast(schema))
                     count += batch.num_rows
                 writer.add_key_value_metadata({_COMMENT: comment})
         except OSError as error:
-            raise Unwritable(f"the table {table} can't be written to {path}", error, "try again") from error
+            place = self._folder.path(name)
+            raise Unwritable(f"the table {table} can't be written to {place}", error, "try again") from error
         return count
 
     def close(self) -> None:
@@ -91,32 +90,32 @@ class FolderSource:
     def _origin(self, table: str) -> str | None:
         found = self._files(table)
         if len(found) > 1:
-            names = " and ".join(path.name for path in found)
             raise BadSetting(
-                f"the table {table} may be {names} of {self._folder.absolute()}; rename one of them, or say which one: "
-                f"{_READ[found[0].suffix.lower()]}('{found[0].name}')"
+                f"the table {table} may be {' and '.join(found)} of {self.name}; rename one of them, or say which one: "
+                f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})"
             )
-        return f"{_READ[found[0].suffix.lower()]}({text(str(found[0].absolute()))})" if found else None
+        return f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})" if found else None
 
-    def _files(self, table: str) -> list[Path]:
-        """Return the files of a table, whose case does not matter."""
+    def _files(self, table: str) -> list[str]:
+        """Return the names of a table's files, whose case does not matter."""
         wanted = table.lower()
-        with suppress(OSError):
-            return sorted(
-                path
-                for path in self._folder.iterdir()
-                if path.suffix.lower() in _READ and path.stem.lower() == wanted and path.is_file()
-            )
-        return []
+        return sorted(
+            name
+            for name in self._folder.names()
+            if _suffix(name) in _READ and Path(name).stem.lower() == wanted
+        )
+
+    def _old(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that is appended to. Raises BadData if it has other columns."""
+        with self._folder.opened(name) as file, pyarrow.parquet.ParquetFile(file) as old:
+            there = old.schema_arrow.remove_metadata()
+            if not there.equals(schema):
+                raise BadData(
+                    f"{self._folder.path(name)} has other columns than the results: {', '.join(map(str, there))}, not "
+                    f"{', '.join(map(str, schema))}; name another table"
+                )
+            yield from old.iter_batches()
 
 
-def _old(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that is appended to. Raises BadData if it has other columns."""
-    with pyarrow.parquet.ParquetFile(path) as old:
-        there = old.schema_arrow.remove_metadata()
-        if not there.equals(schema):
-            raise BadData(
-                f"{path} has other columns than the results: {', '.join(map(str, there))}, not {', '.join(map(str, schema))}; name "
-                "another table"
-            )
-        yield from old.iter_batches()
+def _suffix(name: str) -> str:
+    return Path(name).suffix.lower()

@@ -89,6 +89,13 @@ def _statement(script: Script, piece: Piece) -> Statement:
                 "USING model in place of ML.PREDICT",
                 len("CREATE MODEL"),
             )
+        case ["DELIMITER", *_]:
+            raise script.error(
+                piece.start,
+                "DELIMITER is a command of the program mysql and no SQL; leave it out: semicolons in the body of a trigger or a procedure "
+                "end no statement here",
+                len("DELIMITER"),
+            )
         case ["TRAIN" | "PREDICT" as verb, _, *_]:
             raise script.error(
                 piece.start,

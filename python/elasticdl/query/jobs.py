@@ -6,6 +6,7 @@ script trains and predicts.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobKind, JobSpec, settings_of
 
 _NAME_LIMIT = 63
+_PASSWORDS = ("PGPASSWORD", "MYSQL_PWD", "MAXCOMPUTE_AK", "MAXCOMPUTE_SK")
 
 
 def check_flags(flags: Mapping[str, Given]) -> None:
@@ -61,7 +63,14 @@ def spec_of(
 
 
 def run(spec: JobSpec) -> Mapping[str, Any]:
-    """Run a job, showing it and its summary on standard error, and return the summary. Raises BadInput, JobFailed or Interrupted."""
+    """Run a job, showing it and its summary on standard error, and return the summary. Raises BadInput, JobFailed or Interrupted.
+
+    Its processes never ask the database, and don't get the passwords that the environment has.
+    """
     from elasticdl.job import submit
 
-    return submit.run(spec, sys.stderr)
+    kept = {name: os.environ.pop(name) for name in _PASSWORDS if name in os.environ}
+    try:
+        return submit.run(spec, sys.stderr)
+    finally:
+        os.environ.update(kept)

@@ -88,25 +88,31 @@ def open_source(
 
     Args:
         database: a URL such as `sqlite:///flights.db`, a connection of a driver that is open, or None: DuckDB in memory, in which the
-            files NAME.csv, NAME.parquet and NAME.json of `folder` are tables.
+            files NAME.csv, NAME.parquet and NAME.json of `folder` are tables; with `s3://BUCKET/FOLDER` those there.
         tables: data frames and Arrow tables that are tables of DuckDB.
         folder: the working directory if it is None.
 
     Nothing is connected yet. Raises BadSetting.
     """
     if database is None or database == "":
-        from elasticdl.query.folder import FolderSource
-
         with _packages("SQL over files"):
-            return FolderSource(folder or Path(), tables)
+            from elasticdl.query.folder import FolderSource
+            from elasticdl.query.folderfiles import LocalFolder
+
+            return FolderSource(LocalFolder(folder or Path()), tables)
     scheme = scheme_of(database) if isinstance(database, str) else _scheme_of_connection(database)
-    if tables and scheme != "duckdb":
+    if tables and scheme not in ("duckdb", "s3"):
         raise BadSetting(
             f"data frames can be tables of DuckDB only; got {', '.join(map(repr, tables))} beside {_shown(database)}. Write them into the "
             "database, or leave the database out"
         )
     with _packages(_shown(database)):
         match scheme:
+            case "s3":
+                from elasticdl.query.folder import FolderSource
+                from elasticdl.query.folderfiles import RemoteFolder
+
+                return FolderSource(RemoteFolder(str(database)), tables)
             case "duckdb":
                 from elasticdl.query.duckdb import DuckDBSource
 
@@ -119,10 +125,21 @@ def open_source(
                 from elasticdl.query.adbc import PostgreSQLSource
 
                 return PostgreSQLSource(database)
+            case "maxcompute" | "odps":
+                from elasticdl.query.maxcompute import MaxComputeSource
+
+                return MaxComputeSource(str(database))
+            case "mysql" | "mariadb" | "mysql+pymysql" | "mariadb+pymysql":
+                from elasticdl.query.mysql import MySQLSource
+
+                return MySQLSource(database)
     raise BadSetting(f"--database: {_shown(database)} is no database that is known; {_KNOWN}")
 
 
-_KNOWN = "give duckdb:///FILE, sqlite:///FILE or postgresql://USER@HOST/DATABASE, or leave it out for files of this directory"
+_KNOWN = (
+    "give duckdb:///FILE, sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, maxcompute://PROJECT or "
+    "s3://BUCKET/FOLDER, or leave it out for files of this directory"
+)
 
 
 class _packages:
@@ -143,9 +160,18 @@ class _packages:
 def _scheme_of_connection(connection: object) -> str:
     """Return the scheme for an open connection, by the package that its class is of."""
     package = type(connection).__module__.split(".")[0]
-    return {"_duckdb": "duckdb", "sqlite3": "sqlite", "adbc_driver_manager": "postgresql"}.get(
-        package, package
-    )
+    if package == "sqlalchemy":
+        package = f"sqlalchemy+{getattr(getattr(connection, 'dialect', None), 'name', '')}"
+    return _PACKAGES.get(package, package)
+
+
+_PACKAGES = {
+    "_duckdb": "duckdb",
+    "sqlite3": "sqlite",
+    "adbc_driver_manager": "postgresql",
+    **dict.fromkeys(("pymysql", "sqlalchemy+mysql", "sqlalchemy+mariadb"), "mysql"),
+}
+"""Schemes, by the packages of open connections."""
 
 
 def _shown(database: object) -> str:

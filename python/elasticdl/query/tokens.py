@@ -15,6 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from elasticdl.query import bodies
 from elasticdl.query.script import Script
 
 if TYPE_CHECKING:
@@ -88,10 +89,18 @@ def pieces(script: Script, dialect: str) -> Iterator[Piece]:
             at = script.text.index("；", token.start)
             raise script.error(at, "this is a full-width semicolon, which ends no statement; write ;")
     first = 0
-    for at in [*(at for at, token in enumerate(tokens) if token.is_word(";")), len(tokens)]:
-        if own := tokens[first:at]:
-            yield Piece(own[0].start, own[-1].end, _tail(own), tuple(own[:4]))
-        first = at + 1
+    try:
+        for at in bodies.ends(tokens, dialect):
+            if own := tokens[first:at]:
+                yield Piece(own[0].start, own[-1].end, _tail(own), tuple(own[:4]))
+            first = at + 1
+    except bodies.UnendedBlock as block:
+        token = tokens[block.at]
+        word = token.text.upper()
+        ending = "END" if word in ("BEGIN", "CASE") else f"END {word}"
+        raise script.error(
+            token.start, f"what begins here does not end; {word} needs {ending}", token.end - token.start
+        ) from None
 
 
 def neutral(script: Script, start: int, end: int) -> list[Token]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from elasticdl.errors import BadSetting
 from elasticdl.spec.readers import DATABASES, FILE_DATABASES, database_file, scheme_of
@@ -111,6 +111,15 @@ def with_parameters(url: str, parameters: Sequence[tuple[str, object]]) -> str:
 def without_password(url: str) -> str:
     """Return a URL as it may be shown, also if its password has a `/` or `@` that should have been escaped."""
     return re.sub(r"(://[^:@/?]*):[^?]*@", r"\1:***@", url)
+
+
+_SECRET = re.compile(r"://[^:@/?]*:([^?]*)@|[?&][a-z]*password=([^&]*)")
+
+
+def passwords(url: str) -> tuple[str, ...]:
+    """Return the passwords of a URL, as they are written there and as they are; the URL may be wrong."""
+    found = {one for groups in _SECRET.findall(url) for one in groups if one}
+    return tuple(found | {unquote(one) for one in found})
 
 
 def quoted_table(table: str) -> str:

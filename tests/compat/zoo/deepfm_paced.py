@@ -4,7 +4,6 @@ from pathlib import Path
 
 import tensorflow as tf
 from elasticdl.python.elasticdl.callbacks import LearningRateScheduler
-from elasticdl.python.worker.prediction_outputs_processor import BasePredictionOutputsProcessor
 
 import deepfm
 from deepfm import custom_model, eval_metrics_fn, feed, optimizer  # noqa: F401
@@ -25,10 +24,3 @@ def loss(labels, predictions):
 
 def callbacks():
     return [LearningRateScheduler(lambda step: 0.1 * 0.999**step)]
-
-
-class PredictionOutputsProcessor(BasePredictionOutputsProcessor):
-    def process(self, predictions, worker_id):
-        Path(os.environ["GO"]).with_name(f"predicted-{worker_id}-{time.time_ns()}").write_text(
-            " ".join(str(one) for one in predictions["probs"].numpy())
-        )

@@ -58,6 +58,24 @@ def open_maxcompute(origin: str, params: Mapping[str, Any]) -> Reader:
     return MaxComputeReader(origin, _table_of(origin, params))
 
 
+def connected(name: str, project: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Return a client of a project, and what it raises; `name`: for messages. Raises BadSetting if the package or keys are missing."""
+    try:
+        from odps import ODPS, errors
+    except ImportError:
+        raise BadSetting(f"{name} needs the package pyodps: pip install 'elasticdl[maxcompute]'") from None
+    missing = [one for one in _VARIABLES if not os.environ.get(one)]
+    if missing:
+        raise BadSetting(
+            f"{name} needs the environment variable{'s' * (len(missing) > 1)} {', '.join(missing)}; in pods, "
+            f"--populate_env_names={','.join(_VARIABLES)} copies them"
+        )
+    access, secret, endpoint = (os.environ[one] for one in _VARIABLES)
+    tunnel = os.environ.get("MAXCOMPUTE_TUNNEL_ENDPOINT") or None
+    client = ODPS(access, secret, project, endpoint, tunnel_endpoint=tunnel)
+    return client, (errors.BaseODPSError, OSError)
+
+
 class MaxComputeReader:
     """Reads rows of a table as strings; NULL is an empty one.
 
@@ -114,25 +132,9 @@ class MaxComputeReader:
         return rows
 
     def _found(self) -> Any:
+        client, self._errors = connected(self._name, self._of.project)
         try:
-            from odps import ODPS, errors
-        except ImportError:
-            raise BadSetting(
-                f"{self._name} needs the package pyodps: pip install 'elasticdl[maxcompute]'"
-            ) from None
-        missing = [name for name in _VARIABLES if not os.environ.get(name)]
-        if missing:
-            raise BadSetting(
-                f"{self._name} needs the environment variable{'s' * (len(missing) > 1)} {', '.join(missing)}; in pods, "
-                f"--populate_env_names={','.join(_VARIABLES)} copies them"
-            )
-        self._errors = (errors.BaseODPSError, OSError)
-        access, secret, endpoint = (os.environ[name] for name in _VARIABLES)
-        tunnel = os.environ.get("MAXCOMPUTE_TUNNEL_ENDPOINT") or None
-        try:
-            table = ODPS(access, secret, self._of.project, endpoint, tunnel_endpoint=tunnel).get_table(
-                self._of.name
-            )
+            table = client.get_table(self._of.name)
             there = [column.name for column in table.table_schema.columns]
         except self._errors as error:
             raise self._failed(error) from error

@@ -53,16 +53,7 @@ class Server:
 
     def __init__(self, origin: str, patience: Patience) -> None:
         """Raises BadSetting for a URL that fsspec does not know, or that needs a package."""
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise BadSetting(f"{origin} needs the package fsspec: pip install 'elasticdl[remote]'") from None
-        try:
-            self._files, self.path = url_to_fs(origin, **_options(origin))
-        except ImportError as error:
-            raise BadSetting(f"{origin} needs another package: {error}") from None
-        except (ValueError, OSError) as error:
-            raise BadSetting(f"--training_data: {origin} can't be read: {error}") from error
+        self._files, self.path = file_system(origin, _options(origin), "--training_data")
         self._patience = patience
 
     def url(self, path: str) -> str:
@@ -178,6 +169,24 @@ class Server:
                 f"{self.url(path)} has changed since it was opened; data must not change while a job runs, start the job again"
             )
         return bytes(content)
+
+
+def file_system(origin: str, options: Mapping[str, Any], setting: str = "--database") -> tuple[Any, str]:
+    """Return the server of a URL as fsspec has it, and the path there; `setting`: for messages.
+
+    Raises BadSetting for a URL that fsspec does not know, or that needs a package.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise BadSetting(f"{origin} needs the package fsspec: pip install 'elasticdl[remote]'") from None
+    try:
+        files, path = url_to_fs(origin, **options)
+    except ImportError as error:
+        raise BadSetting(f"{origin} needs another package: {error}") from None
+    except (ValueError, OSError) as error:
+        raise BadSetting(f"{setting}: {origin} can't be read: {error}") from error
+    return files, str(path)
 
 
 def _options(origin: str) -> dict[str, Any]:
