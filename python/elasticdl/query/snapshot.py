@@ -28,7 +28,7 @@ from elasticdl.query.duckdb import SETTINGS
 from elasticdl.query.parts import RawParts, streamed
 from elasticdl.query.results import is_full
 from elasticdl.query.source import ROWS, Params, Source
-from elasticdl.spec.databases import text
+from elasticdl.spec.databases import as_written, text
 
 _LARGEST_GROUP, _SMALLEST_GROUP = 8192, 128
 """Rows of a row group."""
@@ -174,7 +174,7 @@ def _check_label(raw: RawParts, label: str) -> None:
         raise BadData(f"no row has a value of the label {label}: the column is null in all {raw.rows:,} rows")
     if nulls:
         raise BadData(
-            f"{nulls:,} of {raw.rows:,} rows have no {label}; add WHERE {label} IS NOT NULL, or predict those"
+            f"{nulls:,} of {raw.rows:,} rows have no {label}; add WHERE {as_written(label)} IS NOT NULL, or predict those"
         )
 
 
