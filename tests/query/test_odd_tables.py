@@ -18,7 +18,7 @@ LABEL = "标签.\"是\"/'否'"
 
 
 def select() -> str:
-    columns = ", ".join(f"(i * {place + 7}) % 1000 AS {quoted(name)}" for place, name in enumerate(NAMES))
+    columns = ", ".join(f"(i + {place}) % 997 AS {quoted(name)}" for place, name in enumerate(NAMES))
     return f"SELECT {columns}, i % 2 AS {quoted(LABEL)} FROM range({ROWS}) AS r(i)"
 
 

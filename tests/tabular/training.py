@@ -28,6 +28,10 @@ class Examples:
     features: Any
     labels: Any
 
+    def part(self, begin: int, end: int) -> Examples:
+        """Return some of the rows."""
+        return Examples({name: one[begin:end] for name, one in self.features.items()}, self.labels[begin:end])
+
 
 class Table:
     """A plan as a model of the standardised label."""
@@ -66,7 +70,7 @@ class Training:
         self._optimizer.build(self._part.trainable_variables)
         self._start = [variable.numpy() for variable in self._optimizer.variables]
         self._epoch = tf.function(self._of_epoch, jit_compile=True)
-        self._loss = tf.function(self._of_loss, jit_compile=True)
+        self._loss = tf.function(self._of_loss)
 
     def train(self, table: Table, training: Examples, validation: Examples | None, seed: int) -> None:
         """Train first weights, for all epochs or until the loss of the validation gets no better; keep those that were best."""
