@@ -126,13 +126,13 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
         found = [*snapshots(directory, sizes), *postgresql(directory, sizes)]
-        training = derived(directory, sizes)
+        taken = derived(directory, sizes)
         command = [sys.executable, "-m", "benchmarks.sql", folder, str(sizes.passes)]
         run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
         if run.returncode:
             raise RuntimeError(f"the feeds failed:\n{run.stderr[-4000:]}")
         feeds = [Row(**one) for one in json.loads(run.stdout.splitlines()[-1])]
-        return [*found, *feeds, jobs(directory, training, sizes)]
+        return [*found, *feeds, jobs(directory, taken, sizes)]
 
 
 def took(sides: dict[str, Callable[[Path], object]], directory: Path, rounds: int) -> dict[str, Took]:
@@ -211,7 +211,7 @@ def postgresql(directory: Path, sizes: Sizes) -> list[Row]:
     from tests.data.test_postgresql import PASSWORD, Server
 
     os.environ["PGPASSWORD"] = PASSWORD
-    with tempfile.TemporaryDirectory(prefix="edl-") as folder:  # into which the server's user can look
+    with tempfile.TemporaryDirectory(prefix="elasticdl-") as folder:  # into which the server's user can look
         server = Server(Path(folder))
         server.make()
         server.start()
@@ -236,7 +236,7 @@ def made(query: str, rows: int) -> Any:
     import duckdb
 
     with duckdb.connect() as database:
-        return database.execute(query, [rows]).to_arrow_table()
+        return database.sql(query, params=[rows]).to_arrow_table()
 
 
 def ingested(database: Any, name: str, rows: Any) -> None:
@@ -281,8 +281,8 @@ def writing(url: str, source: Any, rows: Any) -> dict[str, Callable[[Path], obje
 # ------------------------------------------------------------------ feeds and jobs
 
 
-def derived(directory: Path, sizes: Sizes) -> Path:
-    """Write a model zoo of one model with two model files, `model.py` and `record.py`; return the directory of the rows."""
+def derived(directory: Path, sizes: Sizes) -> Any:
+    """Write a model zoo of one model with two model files, `model.py` and `record.py`; return the snapshot that it is of."""
     import duckdb
 
     from elasticdl.query import snapshot
@@ -299,7 +299,7 @@ def derived(directory: Path, sizes: Sizes) -> Path:
     zoo.mkdir()
     template.write(zoo, plan.derive(taken.schema, counted, LABEL, rows=taken.training_rows))
     (zoo / "record.py").write_text(template.TEXT + BY_RECORD)
-    return taken.training
+    return taken
 
 
 class Feed:
@@ -361,13 +361,13 @@ def feed_of(path: Path) -> Any:
     return module.feed
 
 
-def jobs(directory: Path, training: Path, sizes: Sizes) -> Row:
+def jobs(directory: Path, taken: Any, sizes: Sizes) -> Row:
     """Return the row on whole jobs with both feeds."""
     rates: dict[str, list[float]] = {"model": [], "record": []}
     efforts: dict[str, list[float]] = {"model": [], "record": []}
     for turn in range(sizes.rounds):
         for name, found in rates.items():
-            rate, effort = train(directory, training, f"{name}-{turn}", sizes)
+            rate, effort = train(directory, taken, f"{name}-{turn}", sizes)
             found.append(rate)
             efforts[name].append(effort)
     ours, peer = (statistics.median(found) for found in rates.values())
@@ -380,13 +380,14 @@ def jobs(directory: Path, training: Path, sizes: Sizes) -> Row:
     )  # fmt: skip
 
 
-def train(directory: Path, training: Path, name: str, sizes: Sizes) -> tuple[float, float]:
+def train(directory: Path, taken: Any, name: str, sizes: Sizes) -> tuple[float, float]:
     """Run a job with the model file before the dash; return its records per second, and the seconds of processors of its processes."""
     summary = directory / f"{name}.json"
     settings = {
         "model_zoo": directory / "zoo",
         "model_def": f"{name.partition('-')[0]}.custom_model",
-        "training_data": training,
+        "training_data": taken.training,
+        "validation_data": taken.validation,
         "num_workers": sizes.workers,
         "minibatch_size": sizes.batch,
         "num_epochs": 1,

@@ -57,7 +57,9 @@ def test_defaults_are_as_good_as_linear_models(name: str, tmp_path: Path, record
         if of.layers not in trainings:
             trainings[of.layers] = Training(of.model)
         training = trainings[of.layers]
-        examples = of.examples(table_of(data, np.concatenate([given, held_out])))  # row by row, whatever is beside it
+        examples = of.examples(
+            table_of(data, np.concatenate([given, held_out]))
+        )  # row by row, whatever is beside it
         validation = examples.part(0, apart) if apart else None
         training.train(of, examples.part(apart, rows), validation, fold)
         predicted = training.predicted(of, examples.part(rows, len(data.target)).features)

@@ -131,7 +131,9 @@ def of(files: Sequence[Path], vocabulary: int = VOCABULARY) -> Statistics:
     names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
     step = max(1, -(-rows // _SAMPLED))
     table = f"read_parquet([{names}])"
-    sample = f"(SELECT * FROM read_parquet([{names}], file_row_number = true) WHERE file_row_number % {step} = 0)"
+    sample = (
+        f"(SELECT * FROM read_parquet([{names}], file_row_number = true) WHERE file_row_number % {step} = 0)"
+    )
     with duckdb.connect() as connection:
         if step == 1 and rows * len(schema) <= _SMALL:
             connection.execute(f"CREATE TEMP TABLE part AS FROM {table}")
