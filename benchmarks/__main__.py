@@ -25,6 +25,7 @@ PARTS = (
     "servers",
     "masters",
     "jobs",
+    "sql",
     "checkpoints",
 )
 """Modules with `rows(sizes) -> list`, `table(rows) -> str`, and the sizes FULL and SMALLEST; each row has a `verdict`: aim, must, short, or
