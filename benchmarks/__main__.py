@@ -14,7 +14,20 @@ import sys
 import time
 from pathlib import Path
 
-PARTS = ("recovery", "fit", "loops", "samples", "inputs", "ring", "servers", "masters", "jobs", "checkpoints")
+PARTS = (
+    "recovery",
+    "fit",
+    "loops",
+    "modelfiles",
+    "samples",
+    "inputs",
+    "ring",
+    "servers",
+    "masters",
+    "jobs",
+    "sql",
+    "checkpoints",
+)
 """Modules with `rows(sizes) -> list`, `table(rows) -> str`, and the sizes FULL and SMALLEST; each row has a `verdict`: aim, must, short, or
 missing if there was no peer to compare with.
 """

@@ -225,7 +225,7 @@ def test_a_callback_hears_of_the_end_and_the_state_stays(
     written = sys.modules[f"for_{found.name}"].WRITTEN
     digest, before = made.digest(), len(written)
     made.writes = True
-    made.end_training()
+    made.end_training(1)
     assert written[before:] == [(1, True)]
     assert made.digest() == digest
 

@@ -65,6 +65,14 @@ def seen(job: Job) -> Iterator[JobStatus | JobEvent]:
             wait_a_moment(job)
 
 
+def recovered(job: Job, member: str) -> None:
+    """Wait until the job has told that it continues after the loss of a member."""
+    for item in seen(job):
+        if isinstance(item, JobEvent) and (item.kind, item.worker) == ("recovered", member):
+            return
+    pytest.fail("the job ended before it told of the recovery")
+
+
 def wait_a_moment(job: Job) -> None:
     """Wait for the job's end or a tenth of a second: another process's next connection has no event."""
     try:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from elasticdl.audit import audit
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.local.place import find
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import JobStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
@@ -26,7 +26,7 @@ from elasticdl.data.plan.waves import Waves
 
 from .conftest import Job, Start, counting, starting, write_ids
 from .test_checkpoints import kill_all, saved, weights
-from .test_faults import ZOO, at_step, kill, seen, training
+from .test_faults import ZOO, at_step, kill, recovered, training
 from .test_ps import at, holding, master_of, processes
 
 RECORDS, EPOCHS, TASK, MINIBATCH, WAVE = 2000, 2, 48, 16, 4
@@ -136,14 +136,6 @@ def check(job: Job, tmp_path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     for line in (tmp_path / "audit").iterdir():
         line.unlink()
     return summary, made
-
-
-def recovered(job: Job, member: str) -> None:
-    """Wait until the job has told that it continues after the loss of a member."""
-    for item in seen(job):
-        if isinstance(item, JobEvent) and (item.kind, item.worker) == ("recovered", member):
-            return
-    pytest.fail("the job ended before it told of the recovery")
 
 
 def undisturbed_run(folder: Path, jobs: Callable[[Start, Path], Start]) -> list[np.ndarray]:

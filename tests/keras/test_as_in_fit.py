@@ -75,9 +75,9 @@ def train(made: KerasAdapter, rows: list[bytes], values: list[float]) -> None:
             if gate:
                 reason = made.gate(GateLogs(step, epoch, (("val_loss", values[epoch]),), True, mean))
             if reason is not None:
-                made.end_training()
+                made.end_training(0)
                 return
-    made.end_training()
+    made.end_training(0)
 
 
 def flat(seen: list[Any]) -> tuple[list[Any], list[float]]:

@@ -173,13 +173,13 @@ def test_the_next_writer_saves_what_a_lost_one_did_not(
     assert kernel(best) == wanted
 
 
-@pytest.mark.parametrize("end", [lambda made: made.end_training(), lambda made: made.export("", "keras")])
+@pytest.mark.parametrize("end", [lambda made: made.end_training(0), lambda made: made.export("", "keras")])
 def test_the_last_save_is_made_up_for_at_the_end(
     adapter: Make, best: Path, source: str, end: Callable[[KerasAdapter], None]
 ) -> None:
     made = adapter(source, process="worker-1-1")
     step(made, 1, 1.0, steps=1)
-    made.end_training()
+    made.end_training(0)
     assert not best.exists()
     made.writes = True
     end(made)
@@ -353,7 +353,7 @@ def test_the_next_writer_opens_a_further_event_file(adapter: Make, tmp_path: Pat
     calm.writes = True
     for number in range(1, 6):
         evaluated(calm, number)
-    calm.end_training()
+    calm.end_training(0)
 
     make = maker("rough")
     first, second = make("worker-0-1"), make("worker-1-1")
@@ -368,7 +368,7 @@ def test_the_next_writer_opens_a_further_event_file(adapter: Make, tmp_path: Pat
     third.load(second.image())
     third.writes = True
     evaluated(third, 5)
-    third.end_training()
+    third.end_training(0)
     wanted, found = events(tmp_path / "calm"), events(tmp_path / "rough")
     graph = ("train", "keras", 0)
     assert len(list((tmp_path / "rough" / "train").iterdir())) == 3
@@ -399,7 +399,7 @@ def test_a_line_that_a_lost_writer_did_not_write_is_written_once(adapter: Make, 
     third.load(second.image())
     third.writes = True
     step(third, 5, 0.5, steps=1)
-    third.end_training()
+    third.end_training(0)
     lines = [line.split(",")[:2] for line in path.read_text().split()]
     assert lines == [
         ["epoch", "loss"], ["0", "4.0"], ["1", "2.0"], ["2", str(4.0 / 3)], ["3", "1.0"], ["4", "0.5"],

@@ -118,7 +118,7 @@ def test_a_callback_of_ones_own(adapter: Make) -> None:
     made = adapter(source, num_epochs=2)
     reason = epochs(made, [2.0, 1.0])
     assert reason is not None
-    made.end_training()
+    made.end_training(0)
     seen = made._user.callbacks.__globals__["seen"]
     assert seen == [
         "begin", ("epoch", 0), 0, (0, 2.0), 1, (1, 2.0), ("end", 0, 2.0),
@@ -228,7 +228,7 @@ def test_a_member_that_joins_has_the_best_weights_that_it_never_held(adapter: Ma
         assert made.digest() == one.digest()
     for made in (one, joiner, early):
         before = made.digest()
-        made.end_training()
+        made.end_training(0)
         assert made._last is not None
         assert weights(made._last, made) == seen[1]
         assert made.digest() == before, "the committed state stays as it is"

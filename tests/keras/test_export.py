@@ -120,7 +120,7 @@ def test_the_hooks_of_the_end_run_before_the_export(adapter: Make, tmp_path: Pat
     """
     made = adapter(source)
     digest = made.digest()
-    made.end_training()
+    made.end_training(0)
     assert made.digest() == digest
     for name in ("model", "again"):  # a second time if another view has to be the last one
         made.export(str(tmp_path / f"{name}.keras"), "keras")

@@ -59,7 +59,7 @@ def test_it_predicts_and_is_exported_as_the_job_would_have_written_it(
 ) -> None:
     made = adapter(source, validation_data="data")
     state = GroupState(tmp_path / "checkpoint-1", trained_state(made))
-    made.end_training()
+    made.end_training(0)
     made.export(str(tmp_path / "job.keras"), "keras")
     chunk = records(16)
 

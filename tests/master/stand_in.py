@@ -98,7 +98,7 @@ class Integers:
     def digest(self) -> str:
         return hashlib.sha256(self.state.tobytes()).hexdigest()
 
-    def end_training(self) -> None:
+    def end_training(self, step: int) -> None:
         pass
 
     def export(self, path: str, kind: str, tables: Any = None) -> str:

@@ -99,6 +99,13 @@ def values(model: Any) -> list[Any]:
     return [one.data().asnumpy() for one in model.collect_params().values()]
 
 
+def commit_alone(made: Any, chunks: list[Any], step: int) -> None:
+    """Let an adapter commit chunks as a worker does that is alone."""
+    examples = sum(made.compute(made.convert(raw), step, lane).examples for lane, raw in enumerate(chunks))
+    assert made.take(alone=True)
+    made.commit(examples)
+
+
 @pytest.mark.parametrize("loss", [None, mean_loss], ids=["values", "mean"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_full_chunk_is_the_plain_loops_step_bit_for_bit(name: str, loss: Any) -> None:
@@ -107,23 +114,39 @@ def test_one_full_chunk_is_the_plain_loops_step_bit_for_bit(name: str, loss: Any
     model, step = plain(made, user)
     for number in range(1, STEPS + 1):
         raw = records(6, number)
-        commit([made], [raw], number)
+        if number % 4 in (1, 2):  # one way after the other, and after itself
+            commit([made], [raw], number)
+        else:
+            commit_alone(made, [raw], number)
         step(raw)
         for ours, theirs in zip(values(made.model), values(model), strict=True):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"step {number}")
 
 
 @pytest.mark.parametrize("loss", [None, mean_loss], ids=["values", "mean"])
-def test_a_commit_is_the_plain_step_on_all_records_together(loss: Any) -> None:
+def test_a_commit_is_the_plain_step_on_all_records_together_whoever_is_alone(loss: Any) -> None:
     user = made_of(dense, OPTIMIZERS["scheduled"], loss)
     workers = [adapter_of(user), adapter_of(user)]
+    alone = adapter_of(user)
     model, step = plain(workers[0], user)
     for number in range(1, STEPS + 1):
         chunks = [records(count, 10 * number + count) for count in (FULL, FULL, 1)]
+        if number == STEPS:
+            chunks = chunks[2:]  # a single chunk that is not full
         commit(workers, chunks, number)
+        commit_alone(alone, chunks, number)
         step([record for chunk in chunks for record in chunk])
-        for ours, theirs in zip(values(workers[1].model), values(model), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+        for made in (workers[1], alone):
+            for ours, theirs in zip(values(made.model), values(model), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_not_finite_is_seen_on_either_way() -> None:
+    made: Any = adapter_of(made_of(dense))
+    made.compute(made.convert([["inf", "1", "1", "1", "0"]] * FULL), 1, 0)
+    assert not made.take(alone=True)
+    made.result[:] = np.asarray(made.accumulator())
+    assert not made.take(alone=False)
 
 
 def test_double_precision_stays_double() -> None:
@@ -163,7 +186,10 @@ def test_a_parameter_without_a_gradient_in_a_step_neither_decays_nor_moves() -> 
     for number in range(1, 7):
         raw = records(FULL, number)
         raw[0][0] = "1.0" if number % 3 else "-1.0"
-        commit([made], [raw], number)
+        if number < 4:
+            commit([made], [raw], number)
+        else:
+            commit_alone(made, [raw], number)
         step(raw)
         for ours, theirs in zip(values(made.model), values(model), strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -50,11 +50,11 @@ def words(many: int) -> list[str]:
     [
         ([True, False] * (ROWS // 2), None, "0 or 1"),
         ([row % 32 for row in range(ROWS)], None, "category"),
-        ([row % 33 for row in range(ROWS)], None, "standardised + 31 buckets"),
-        ([float(row % 3) for row in range(ROWS)], None, "standardised + 3 buckets"),
-        ([float(row**4) for row in range(ROWS)], None, "standardised + 32 buckets"),
+        ([row % 33 for row in range(ROWS)], None, "standardised + 3 buckets"),
+        ([float(row % 2) for row in range(ROWS)], None, "standardised + 2 buckets"),
+        ([float(row**4) for row in range(ROWS)], None, "standardised + 3 buckets"),
         ([0.0] * (ROWS - 1) + [1e6], None, "standardised + logarithm"),
-        ([None if row % 3 else float(row) for row in range(ROWS)], None, "standardised + 32 buckets + flag"),
+        ([None if row % 3 else float(row) for row in range(ROWS)], None, "standardised + 3 buckets + flag"),
         ([f"k{row}" for row in range(ROWS)], None, "left out"),
         (["a"] * ROWS, None, "left out"),
         ([7] * ROWS, None, "left out"),
@@ -88,6 +88,21 @@ def test_what_a_column_becomes(values: list[Any], kind: pa.DataType | None, expe
     plan = plan_of(table(c=array), types={} if kind is None else {"c": kind})
     assert became(plan, "c") == expected
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (199, ""),
+        (200, " + 2 buckets"),
+        (3199, " + 31 buckets"),
+        (3200, " + 32 buckets"),
+        (9000, " + 32 buckets"),
+    ],
+)
+def test_numbers_of_few_rows_have_fewer_buckets_or_none(rows: int, expected: str) -> None:
+    given = pa.table({"x": np.linspace(-1, 1, rows), "y": np.arange(rows) % 2})
+    assert became(plan_of(given), "x") == f"standardised{expected}"
 
 
 def test_more_values_than_a_vocabulary_has_are_hashed() -> None:
@@ -180,7 +195,7 @@ def test_functions_of_columns() -> None:
     assert (cross.columns, cross.size, len(cross.crossed)) == (("c", "d", "n"), 1000, 3)
     assert (ids["s"].source, ids["s"].size, ids["s"].is_indicator) == (IdSource.NUMBERS, 8, True)
     assert {one.column: one.separator for one in plan.inputs if one.separator} == {"s": ",", "v": ";"}
-    assert became(plan, "x") == "standardised + 32 buckets"
+    assert became(plan, "x") == "standardised + 3 buckets"
     assert Plan.from_json(plan.to_json()) == plan
 
 

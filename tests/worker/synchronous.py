@@ -131,9 +131,9 @@ class Watched(ReferenceAdapter):
         self._note("load")
         super().load(image)
 
-    def end_training(self) -> None:
-        self._note("end", self.writes)
-        super().end_training()
+    def end_training(self, step: int) -> None:
+        self._note("end", step, self.writes)
+        super().end_training(step)
 
     def export(self, path: str, kind: str, tables: Any = None) -> str:
         self._note("export", path)
@@ -174,7 +174,7 @@ class Witnessed:
 
     def __init__(self, machine: Member, events: list[Event]) -> None:
         self._machine, self._events = machine, events
-        self.id, self.beat = machine.id, machine.beat
+        self.id, self.beat, self.state = machine.id, machine.beat, machine.state
 
     def handle(self, event: Event) -> tuple[Witnessed, tuple[Instruction, ...]]:
         self._events.append(event)

@@ -213,7 +213,7 @@ def test_the_result_lies_under_a_name_with_its_step_and_view(made: Made, tmp_pat
     assert worker.end(DONE) == Exit(0, "done")
     # once, before the result, by the one that may write
     ends = [one for one in worker.adapter.did if one[0] in ("end", "export")]
-    assert ends == [("end", True), ("export", str(path))]
+    assert ends == [("end", 4, True), ("export", str(path))]
 
 
 def test_a_job_without_an_output_writes_nothing(made: Made) -> None:
@@ -255,7 +255,7 @@ def test_training_has_ended_once_also_where_several_last_views_follow(made: Made
     worker.last_view()
     worker.hear(Exported)
     assert worker.end(DONE) == Exit(0, "done")
-    assert worker.adapter.done("end") == [(True,)]
+    assert worker.adapter.done("end") == [(4, True)]
     assert len(worker.adapter.done("export")) == 2
 
 
@@ -267,7 +267,7 @@ def test_who_is_not_in_the_last_view_writes_nothing_at_the_end(made: Made) -> No
     worker.hear(NextView)
     assert worker.end(DONE) == Exit(0, "done")
     assert set(wrote) == {True}
-    assert worker.adapter.done("end") == [(False,)]
+    assert worker.adapter.done("end") == [(4, False)]
 
 
 # ------------------------------------------------------------------ leaving and ending

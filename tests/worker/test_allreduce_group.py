@@ -132,7 +132,7 @@ def test_callbacks_write_in_the_one_member_that_exports(made: Made) -> None:
     a.start(first)
     b.start(first)
     finish(a.last_view(b, exporter=1), a, b)
-    assert (a.adapter.done("end"), b.adapter.done("end")) == ([(False,)], [(True,)])
+    assert (a.adapter.done("end"), b.adapter.done("end")) == ([(4, False)], [(4, True)])
     assert (len(a.adapter.done("export")), len(b.adapter.done("export"))) == (0, 1)
 
 

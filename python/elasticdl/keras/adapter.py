@@ -86,7 +86,7 @@ class KerasAdapter(BetweenSteps):
         try:
             self.compute(batch, 0, 0)
             self.size = self._step.size
-            before = self._state.image([])
+            before = self._state.image()
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)
             self._state.load(before)

@@ -69,7 +69,7 @@ class BetweenSteps:
         """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
         return self._callbacks.gate(logs)
 
-    def end_training(self) -> None:
+    def end_training(self, step: int) -> None:
         """Run what callbacks do at the end of training, on the weights that are exported; the committed state stays as it is."""
         self._callbacks.make_up()
         if not self._callbacks.act_at_end:
@@ -86,7 +86,7 @@ class BetweenSteps:
 
     def describe_image(self) -> tuple[Mapping[str, Any], int]:
         """Return the `meta` of an image, and the bytes of its body."""
-        return self._state.meta(self._callbacks.state()), self._state.size
+        return self._state.describe(self._callbacks.state())
 
     def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of an image's body."""

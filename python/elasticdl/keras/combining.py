@@ -8,7 +8,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
-from elasticdl.keras.embedding import PsLayer, rows_of_table
+from elasticdl.keras.embedding import PsLayer, is_looking_up, rows_of_table
 
 COMBINERS = ("sum", "mean", "sqrtn")
 
@@ -20,9 +20,28 @@ class CombinedRows:
     output_dim: int
     combiner: str | None
     mask_zero: bool
+    input_dim: int | None
     embeddings: Any
     compute_dtype: Any
     _has_matrix: Callable[[], bool]
+
+    @staticmethod
+    def _check_combiner(combiner: str | None) -> None:
+        """Raise BadModel for another combiner than there is."""
+        if combiner is not None and combiner not in COMBINERS:
+            raise BadModel(f"Embedding: combiner is None, {', '.join(COMBINERS)}; received {combiner!r}")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Make the matrix, unless parameter servers hold the rows. Raises BadModel if neither is possible."""
+        if is_looking_up():
+            self.built = True
+        elif self.input_dim is not None:
+            super().build(input_shape)  # type: ignore[misc]
+        else:
+            raise BadModel(
+                f"the embedding {self.name} has ids of any range, for which rows live on parameter servers: train it with "
+                "--num_ps_pods, or give it input_dim"
+            )
 
     def call(self, inputs: Any, weights: Any = None) -> Any:
         """Return the rows of ids, or what they are combined to; `weights` of a combiner have the structure of the ids."""

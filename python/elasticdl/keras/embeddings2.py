@@ -7,9 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from elasticdl.errors import BadModel
-from elasticdl.keras.combining import COMBINERS, CombinedRows
-from elasticdl.keras.embedding import WithoutMatrix, is_looking_up, rows_of_table
+from elasticdl.keras.combining import CombinedRows
+from elasticdl.keras.embedding import WithoutMatrix, rows_of_table
 
 
 class PsEmbedding(WithoutMatrix, tf_keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
@@ -43,8 +42,7 @@ class Embedding(CombinedRows, WithoutMatrix, tf_keras.layers.Embedding):  # type
         **kwargs: Any,
     ) -> None:
         """Raises BadModel for another combiner."""
-        if combiner is not None and combiner not in COMBINERS:
-            raise BadModel(f"Embedding: combiner is None, {', '.join(COMBINERS)}; received {combiner!r}")
+        self._check_combiner(combiner)
         super().__init__(
             1 if input_dim is None else input_dim,
             output_dim,
@@ -63,18 +61,6 @@ class Embedding(CombinedRows, WithoutMatrix, tf_keras.layers.Embedding):  # type
 
     def _has_matrix(self) -> bool:
         return hasattr(self, "embeddings")
-
-    def build(self, input_shape: Any = None) -> None:
-        """Make the matrix, unless parameter servers hold the rows. Raises BadModel if neither is possible."""
-        if is_looking_up():
-            self.built = True
-        elif self.input_dim is not None:
-            super().build(input_shape)
-        else:
-            raise BadModel(
-                f"the embedding {self.name} has ids of any range, for which rows live on parameter servers: train it with "
-                "--num_ps_pods, or give it input_dim"
-            )
 
     def call(self, inputs: Any, weights: Any = None) -> Any:
         """Return the rows of ids, or what they are combined to."""

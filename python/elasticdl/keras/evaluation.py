@@ -6,8 +6,8 @@ leaves no trace in what is trained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.control.protocol.metricstates import MetricCatalog, combine
-from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.internals import clear_losses
@@ -28,8 +27,8 @@ from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
+from elasticdl.worker.usercode import first_evaluation
 
 
 class Forward(Protocol):
@@ -111,7 +110,7 @@ class KerasEvaluator:
         samples = trial_batches(self._user, self._pipeline, sample)
         spec, forward, seeds = self._pipeline.spec, self._forward, self._seeds(0, 0)
         assert spec is not None, "feed has been traced"
-        with _refusing(self._user, spec):
+        with first_evaluation(self._user, show(spec)):
             forward.trace(spec[0])
             batches = [forward.converted(one) for one in samples]
             rows = [forward.any_rows(one) for one in batches]
@@ -126,7 +125,7 @@ class KerasEvaluator:
         signature = (spec, forward.signature(), scalar, tf.TensorSpec(seeds.shape, seeds.dtype), states)
         self._compiled = Compiled(self._trace, signature)
         self.begin_task(0)
-        with _refusing(self._user, spec):
+        with first_evaluation(self._user, show(spec)):
             self.evaluate(batches[0], rows[0])
             self.metric_values(combine(self.catalog(), [self.task_state()]))
         self.begin_task(0)
@@ -185,16 +184,3 @@ class KerasEvaluator:
                 mean += tf.cast(tf.reduce_sum(own), tf.float64)
         clear_losses(self._model)
         return Seen(labels, predictions, weights, mean, examples)
-
-
-@contextmanager
-def _refusing(user: UserModel, spec: Any) -> Iterator[None]:
-    """Raise BadModel for what the user's program raises meanwhile, saying what `feed` gave it."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:
-        raise BadModel(
-            f"{user.path}: the evaluation of the first chunk failed: {describe(error, user.path)}\nfeed gave {show(spec)}"
-        ) from error

@@ -11,9 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from elasticdl.errors import BadModel
-from elasticdl.keras.combining import COMBINERS, CombinedRows
-from elasticdl.keras.embedding import WithoutMatrix, is_looking_up
+from elasticdl.keras.combining import CombinedRows
+from elasticdl.keras.embedding import WithoutMatrix
 
 
 @keras.saving.register_keras_serializable("elasticdl")
@@ -51,8 +50,7 @@ class Embedding(CombinedRows, WithoutMatrix, keras.layers.Embedding):  # type: i
 
         Raises BadModel for another combiner.
         """
-        if combiner is not None and combiner not in COMBINERS:
-            raise BadModel(f"Embedding: combiner is None, {', '.join(COMBINERS)}; received {combiner!r}")
+        self._check_combiner(combiner)
         super().__init__(
             1 if input_dim is None else input_dim,
             output_dim,
@@ -73,17 +71,8 @@ class Embedding(CombinedRows, WithoutMatrix, keras.layers.Embedding):  # type: i
 
     def build(self, input_shape: Any = None) -> None:
         """Make the matrix, unless parameter servers hold the rows. Raises BadModel if neither is possible."""
-        if self.built:
-            return
-        if is_looking_up():
-            self.built = True
-        elif self.input_dim is not None:
+        if not self.built:
             super().build(input_shape)
-        else:
-            raise BadModel(
-                f"the embedding {self.name} has ids of any range, for which rows live on parameter servers: train it with "
-                "--num_ps_pods, or give it input_dim"
-            )
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Return where dense ids are not 0, if 0 is padding and each id has a row."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.errors import BadData
 from elasticdl.worker.contract.records import Records, picked
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.usercode import no_example
 
 
 def trial_batches(user: UserModel, feed: Callable[[Records], Any], sample: Records) -> tuple[Any, Any]:
@@ -18,7 +18,5 @@ def trial_batches(user: UserModel, feed: Callable[[Records], Any], sample: Recor
     parts = (picked(sample, range(cut)), picked(sample, rest))
     found = [batch for batch in map(feed, parts) if batch.examples]
     if not found:
-        raise BadData(
-            f"{user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-        )
+        raise no_example(user, sample)
     return found[0], found[-1]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
 import numpy as np
-import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
@@ -19,24 +17,25 @@ from elasticdl.mxnet.gradients import Gradients
 from elasticdl.mxnet.runtime import seed_chunk
 from elasticdl.mxnet.state import MxnetState
 from elasticdl.spec.jobspec import JobSpec, Mode
-from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
+from elasticdl.worker.betweensteps import BetweenSteps
+from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch
 from elasticdl.worker.hooks import Callbacks
+from elasticdl.worker.stepsums import StepSums
 from elasticdl.worker.usercode import FIRST_STEP, failure
 
 
-class MxnetAdapter:
+class MxnetAdapter(BetweenSteps, StepSums):
     """Implements `elasticdl.worker.contract.allreduce.Adapter` and `DeviceSums`."""
 
-    writes = False
+    _state: MxnetState
 
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec = user, spec
         self._feed = building.Feed(user, Mode.TRAINING, metadata)
-        self._steps = 0
 
     def prepare(self, sample: Records) -> None:
         """Build everything, and run one step without any lasting effect. Raises BadModel or BadData."""
@@ -55,9 +54,7 @@ class MxnetAdapter:
         self._gradients = Gradients(
             building.numbered_parameters(self.model), self._spec.minibatch_size, user.path
         )
-        self.dtype: npt.DTypeLike = self._gradients.dtype
-        self.size = self._gradients.size
-        self.result = self._gradients.result
+        self._sum_with(self._gradients)
         before, constants = self._state.image(), self._gradients.constants()
         try:
             self.compute(batch, 0, 0)
@@ -97,10 +94,6 @@ class MxnetAdapter:
         """Run the user's `feed` over one chunk. Raises BadData."""
         return self._feed(records)
 
-    def zero(self) -> None:
-        """Empty the accumulator."""
-        self._gradients.zero()
-
     def compute(self, batch: Batch | None, step: int, lane: int) -> ChunkResult:
         """Add a chunk's gradients and changes to the accumulator; None is a chunk without a good record."""
         if batch is None or not batch.examples:
@@ -124,20 +117,6 @@ class MxnetAdapter:
         total = float(loss.asnumpy().sum(dtype=np.float64))
         return ChunkResult(float(batch.examples), total * batch.examples if self._is_mean else total)
 
-    def accumulator(self) -> memoryview:
-        """Return the accumulator's elements, valid until the next `compute` or `zero`."""
-        return self._gradients.accumulator()
-
-    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
-        """Commit `result` / `examples`; the accumulator becomes empty."""
-        np.copyto(self.result, result)
-        self.take(alone=False)
-        self.commit(examples)
-
-    def take(self, *, alone: bool) -> bool:
-        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite."""
-        return self._gradients.take(alone=alone)
-
     def commit(self, examples: float) -> None:
         """Commit the sum that was taken / `examples`; the accumulator becomes empty."""
         if examples:
@@ -154,39 +133,10 @@ class MxnetAdapter:
         """Return what evaluates this model."""
         return MxnetEvaluator(self._user, self._spec, metadata, self.model)
 
-    def logs(self, logs: StepLogs) -> str | None:
-        """Run callbacks after a commit; return a reason if they want the job to stop."""
-        self._steps = logs.step
-        return self._callbacks.logs(logs)
-
-    def gate(self, logs: GateLogs) -> str | None:
-        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
-        return self._callbacks.gate(logs)
-
-    def end_training(self) -> None:
-        """Run what callbacks do at the end of training."""
-        self._callbacks.end(self._steps, self.writes)
-
-    def image(self) -> StateImage:
-        """Copy the committed state; callbacks have none."""
-        return self._state.image()
-
-    def describe_image(self) -> tuple[Mapping[str, Any], int]:
-        """Return the `meta` of an image, and the bytes of its body."""
-        return self._state.describe()
-
-    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
-        """Copy these bytes of an image's body."""
-        return self._state.part(first, end)
-
     def load(self, image: StateImage) -> None:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
-        self._state.load(image)
+        super().load(image)
         self._gradients.keep()
-
-    def digest(self) -> str:
-        """Return a digest of the state's bits (hexadecimal)."""
-        return self._state.digest()
 
     def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model; return the state's digest. Raises OSError with what was at `path` intact."""

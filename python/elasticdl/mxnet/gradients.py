@@ -9,12 +9,16 @@ The flat accumulator has, one after the other: the gradient of each parameter; t
 that before + change has all bits of the value after a single chunk; and of each parameter the examples of the chunks in which it had a
 gradient, as it is not updated if that is 0: no decay, no momentum.
 
-MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. A reader waits for them.
+MXNet's arrays share the accumulator's memory, so gradients are added where they are, by MXNet's threads. A reader waits for them; nobody
+else does, so that MXNet computes while the worker's own thread decides. The
+gradients of a step's first chunk stay where the backward pass has written them, until something needs them in the accumulator: a second
+chunk, whose backward pass writes there too, or the ring. A worker that is alone commits those of a single chunk as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mxnet as mx
@@ -23,10 +27,19 @@ import numpy.typing as npt
 
 from elasticdl.errors import BadModel
 from elasticdl.mxnet.internals import take_fresh
+from elasticdl.mxnet.shared import in_numpy
 from elasticdl.worker.finite import all_finite
 
 LARGEST_CHANGING = 64 << 10
 """Bytes of a value without a gradient that may change while the model trains; larger ones are constants."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first chunk of a step, outside the accumulator: places of the parameters that have a gradient, and what it is multiplied by."""
+
+    places: Sequence[int]
+    weight: float
 
 
 class Gradients:
@@ -56,8 +69,13 @@ class Gradients:
         ]
         self.size: int = pieces[-1] + len(parameters)
         self._sum = np.zeros(self.size, self.dtype)
+        """Parts of parameters have anything before they are written."""
         self.result: npt.NDArray[Any] = np.zeros(self.size, self.dtype)
         self._views, self._result_views = self._shared(self._sum), self._shared(self.result)
+        self._first: _First | None = None
+        self._chunks = 0
+        self._taken: _First | None = None
+        """The sum of a step, if it is that of its only chunk, as the backward pass has left it."""
         self._is_alone = False
         self.keep()
 
@@ -75,13 +93,14 @@ class Gradients:
 
     def zero(self) -> None:
         """Empty the accumulator."""
-        mx.nd.waitall()
-        self._sum[:] = 0
+        self._first, self._chunks = None, 0
+        self._sum[self._pieces[0].start :] = 0
 
     # ------------------------------------------------------------------ a chunk
 
     def begin(self) -> None:
         """Begin a chunk: no parameter has a gradient."""
+        self._gather()
         for one in self._parameters:
             take_fresh(one.data())
 
@@ -89,13 +108,16 @@ class Gradients:
         """Add a chunk, and give what changes its committed values again. `is_mean`: of the loss, else it is a sum."""
         weight = examples / self._full
         rounded, rest, having = (self._sum[piece] for piece in self._pieces)
-        found = []
-        for place, (one, view) in enumerate(zip(self._parameters, self._views, strict=True)):
-            if take_fresh(one.data()):
-                slope = one.grad().astype(self.dtype, copy=False)
-                view += slope * weight if is_mean and weight != 1 else slope
-                found.append(place)
+        found = [place for place, one in enumerate(self._parameters) if take_fresh(one.data())]
+        first = _First(found, weight if is_mean else 1.0)
+        if not self._chunks:
+            self._first = first
+        else:
+            self._clear(found)
+            for place in found:
+                self._views[place] += self._weighed_slope(place, first.weight)
         having[found] += examples
+        self._chunks += 1
         start = 0
         for one, before in zip(self._changing, self._kept, strict=True):
             change = one.data().asnumpy().astype(np.float64) - before
@@ -105,7 +127,25 @@ class Gradients:
                 rest[part] += _weighed((change - near).astype(self.dtype), weight).reshape(-1)
                 one.set_data(mx.nd.array(before, dtype=before.dtype))
             start += before.size
-        mx.nd.waitall()
+
+    def _gather(self) -> None:
+        """Copy the first chunk's gradients into the accumulator: the next backward pass writes where they are."""
+        if self._first is None:
+            return
+        first, self._first = self._first, None
+        for place in first.places:
+            self._weighed_slope(place, first.weight).copyto(self._views[place])
+
+    def _weighed_slope(self, place: int, weight: float) -> Any:
+        slope = self._parameters[place].grad().astype(self.dtype, copy=False)
+        return slope if weight == 1 else slope * weight
+
+    def _clear(self, places: Iterable[int]) -> None:
+        """Write zeros where parameters have had no gradient so far."""
+        having = self._sum[self._pieces[-1]]
+        for place in places:
+            if not having[place]:
+                self._views[place][:] = 0
 
     def check_constants(self, before: Sequence[npt.NDArray[Any]]) -> None:
         """Raise BadModel if one of the `constants` is another now."""
@@ -124,11 +164,25 @@ class Gradients:
 
     def accumulator(self) -> memoryview:
         """Return its elements."""
+        self._complete()
         return self._sum.data
+
+    def _complete(self) -> None:
+        """Let the accumulator have all that belongs to it."""
+        self._gather()
+        self._clear(range(len(self._parameters)))
+        mx.nd.waitall()
 
     def take(self, *, alone: bool) -> bool:
         """Take the sum of a step from `result`, or, of a worker that is alone, from the accumulator; return whether all of it is finite."""
-        self._is_alone = alone
+        first = self._first
+        is_as_left = alone and first is not None and first.weight == 1
+        self._is_alone, self._taken = alone, first if is_as_left else None
+        if self._taken is not None:
+            slopes = (in_numpy(self._parameters[place].grad()) for place in self._taken.places)
+            return all(map(all_finite, slopes)) and all_finite(self._sum[self._pieces[0].start :])
+        if alone:
+            self._complete()
         return all_finite(self._sum if alone else self.result)
 
     def give(self, examples: float, update: Any, *, is_mean: bool) -> None:
@@ -136,10 +190,15 @@ class Gradients:
         flat, views = (self._sum, self._views) if self._is_alone else (self.result, self._result_views)
         rounded, rest, having = (flat[piece] for piece in self._pieces)
         factor = self._full / examples
-        places = np.flatnonzero(having).tolist()
-        slopes = [views[place].astype(self._parameters[place].dtype, copy=False) for place in places]
-        if is_mean and factor != 1:
-            slopes = [slope * factor for slope in slopes]
+        if self._taken is not None:
+            # of a loss that is a mean, it is that of a full chunk: there is no factor
+            places = list(self._taken.places)
+            slopes = [self._parameters[place].grad() for place in places]
+        else:
+            places = np.flatnonzero(having).tolist()
+            slopes = [views[place].astype(self._parameters[place].dtype, copy=False) for place in places]
+            if is_mean and factor != 1:
+                slopes = [slope * factor for slope in slopes]
         if places:
             values = [self._parameters[place].data() for place in places]
             update([self._numbers[place] for place in places], slopes, values)
@@ -151,7 +210,8 @@ class Gradients:
                 after = (before + change.reshape(before.shape)).astype(before.dtype)
                 one.set_data(mx.nd.array(after, dtype=after.dtype))
             start += before.size
-        mx.nd.waitall()  # what was given is read no more
+        if self._taken is None:
+            mx.nd.waitall()  # what was given is read no more
         self.keep()
 
 

@@ -29,7 +29,7 @@ from elasticdl.query.duckdb import SETTINGS
 from elasticdl.query.parts import RawParts, streamed
 from elasticdl.query.results import is_full
 from elasticdl.query.source import ROWS, Params, Source
-from elasticdl.spec.databases import text
+from elasticdl.spec.databases import as_written, text
 
 _LARGEST_GROUP, _SMALLEST_GROUP = 8192, 128
 """Rows of a row group."""
@@ -150,9 +150,10 @@ def take(
         apart = int(raw.rows * fraction + 0.5) if training and raw.rows >= FEWEST_TO_VALIDATE else 0
         with closing(_opened(directory / "spill")) as database:
             rows = _Rows(database, raw, schema, seed)
-            validated = rows.validation(directory / "validation", apart) if apart else 0
+            first = rows.hash_after(apart) if apart else None
+            validated = 0 if first is None else rows.validation(directory / "validation", first)
             trained = (
-                rows.training(directory / "training", apart) if training else rows.all(directory / "training")
+                rows.training(directory / "training", first) if training else rows.all(directory / "training")
             )
         shutil.rmtree(directory / "spill", ignore_errors=True)
         if trained + validated != raw.rows:
@@ -200,7 +201,7 @@ def _check_label(raw: RawParts, label: str) -> None:
         raise BadData(f"no row has a value of the label {label}: the column is null in all {raw.rows:,} rows")
     if nulls:
         raise BadData(
-            f"{nulls:,} of {raw.rows:,} rows have no {label}; add WHERE {label} IS NOT NULL, or predict those"
+            f"{nulls:,} of {raw.rows:,} rows have no {label}; add WHERE {as_written(label)} IS NOT NULL, or predict those"
         )
 
 
@@ -237,20 +238,20 @@ class _Rows:
             before += count
         self._from = " UNION ALL ".join(parts)
 
-    def training(self, directory: Path, apart: int) -> int:
-        """Write the rows that are not set apart, shuffled, and return their number."""
-        which = f"WHERE {self._hash} >= {self._first(apart)}" if apart else ""
+    def training(self, directory: Path, first: int | None) -> int:
+        """Write the rows whose hash is not below `first`, all if it is None, shuffled; return their number."""
+        which = "" if first is None else f"WHERE {self._hash} >= {first}"
         return self._copied(directory, f"{which} ORDER BY {self._hash}")
 
-    def validation(self, directory: Path, apart: int) -> int:
-        """Write those set apart, shuffled, too."""
-        return self._copied(directory, f"WHERE {self._hash} < {self._first(apart)} ORDER BY {self._hash}")
+    def validation(self, directory: Path, first: int) -> int:
+        """Write those below it, shuffled, too."""
+        return self._copied(directory, f"WHERE {self._hash} < {first} ORDER BY {self._hash}")
 
     def all(self, directory: Path) -> int:
         """Write all rows in their order."""
         return self._copied(directory, "")
 
-    def _first(self, apart: int) -> int:
+    def hash_after(self, apart: int) -> int:
         """Return the hash that so many rows are below; two of 64 bits are the same once in millions of tables."""
         ((first,),) = self._database.execute(
             f"SELECT {self._hash} AS first FROM range({self._count}) AS numbers({self._number}) ORDER BY first LIMIT 1 OFFSET {apart}"

@@ -5,14 +5,13 @@ The flat accumulator has the sums of gradients of all parameters and tables, the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
-from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput
 from elasticdl.reference.building import (
     Batch,
@@ -26,7 +25,8 @@ from elasticdl.reference.building import (
 from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
+from elasticdl.worker.betweensteps import BetweenSteps
+from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.hooks import Callbacks
@@ -63,10 +63,8 @@ class Variable:
         self.value[...] = value
 
 
-class ReferenceAdapter:
+class ReferenceAdapter(BetweenSteps):
     """Implements `elasticdl.worker.contract.allreduce.Adapter`."""
-
-    writes = False
 
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
@@ -173,38 +171,6 @@ class ReferenceAdapter:
 
     def _values(self) -> Arrays:
         return {one.path: one.value for one in self._flat_variables()}
-
-    def logs(self, logs: StepLogs) -> str | None:
-        """Run callbacks after a commit; return a reason if they want the job to stop."""
-        return self._callbacks.logs(logs)
-
-    def gate(self, logs: GateLogs) -> str | None:
-        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
-        return self._callbacks.gate(logs)
-
-    def end_training(self) -> None:
-        """Run what callbacks do at the end of training."""
-        self._callbacks.end(int(self._steps.value[0]), self.writes)
-
-    def image(self) -> StateImage:
-        """Copy the committed state; callbacks have none."""
-        return self._state.image([])
-
-    def describe_image(self) -> tuple[Mapping[str, Any], int]:
-        """Return the `meta` of an image, and the bytes of its body."""
-        return self._state.meta([]), self._state.size
-
-    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
-        """Copy these bytes of an image's body."""
-        return self._state.part(first, end)
-
-    def load(self, image: StateImage) -> None:
-        """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
-        self._state.load(image)
-
-    def digest(self) -> str:
-        """Return a digest of the state's bits (hexadecimal)."""
-        return self._state.digest()
 
     def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write parameters, tables and statistics by name; return the state's digest. Raises OSError."""

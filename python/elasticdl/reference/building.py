@@ -17,6 +17,7 @@ from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
+from elasticdl.worker.usercode import FIRST_STEP, failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,11 @@ def random_of(seed: int, step: int, lane: int) -> np.random.Generator:
 
 def describe_failure(user: UserModel, batch: Batch, error: Exception) -> BadInput:
     """Return what is said when the first step fails: what `feed` gave, and what the model's code raised."""
+    return failure(user, FIRST_STEP, error, given(batch))
+
+
+def given(batch: Batch) -> str:
+    """Return what `feed` gave, for messages."""
     features = batch.features if isinstance(batch.features, dict) else {"features": batch.features}
-    given = ", ".join(f"{name} {np.shape(array)}" for name, array in features.items())
-    return BadModel(
-        f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
-        f"feed gave {given} and labels {batch.labels.shape}"
-    )
+    shown = ", ".join(f"{name} {np.shape(array)}" for name, array in features.items())
+    return f"{shown} and labels {batch.labels.shape}"

@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import Metric, MetricCatalog, StateArray
-from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.reference.building import Batch, feed
+from elasticdl.errors import BadData, BadModel
+from elasticdl.reference.building import Batch, feed, given
 from elasticdl.reference.models import Arrays, Evaluated, Model
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+from elasticdl.worker.usercode import try_evaluation
 from elasticdl.worker.usermetrics import LOSS, UserMetric, user_metrics
 
 Rows = Sequence[npt.NDArray[np.float32]]
@@ -124,20 +124,12 @@ class ReferenceEvaluator:
     def prepare(self, sample: Records) -> None:
         """Evaluate a chunk. Raises BadModel or BadData."""
         self._means = Means(self._user)
-        batch = self.convert(sample)
-        if not batch.examples:
-            raise BadData(
-                f"{self._user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-            )
-        try:
-            self.evaluate(batch, self._weights.any_rows(batch))
-        except BadInput:
-            raise
-        except Exception as error:
-            raise BadModel(
-                f"{self._user.path}: the evaluation of the first chunk failed: {describe(error, self._user.path)}"
-            ) from error
-        self._means.begin()
+        weights = self._weights
+
+        def shown(converted: Any) -> str:
+            return given(weights.of_batch(converted, weights.any_rows(converted))[0])
+
+        try_evaluation(self, self._user, sample, shown, weights.any_rows)
 
     def catalog(self) -> MetricCatalog:
         """Return the metrics: the loss, then the user's."""

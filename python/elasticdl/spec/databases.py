@@ -132,6 +132,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def as_written(name: str) -> str:
+    """Return a name as people write it in SQL: quoted if it has other characters than letters, digits and `_`."""
+    return name if name.isidentifier() else quoted(name)
+
+
 def text(value: str) -> str:
     """Return a text as SQL has it."""
     return "'" + value.replace("'", "''") + "'"

@@ -19,7 +19,9 @@ from elasticdl.tabular.statistics import VOCABULARY, Column
 FEW = 32
 """Integers of at most so many values are categories."""
 BUCKETS = 32
-"""Of numbers, besides the numbers themselves."""
+"""Of numbers, besides the numbers themselves, where there are rows enough."""
+_ROWS_OF_A_BUCKET = 100
+"""At least: what fewer rows say of a bucket is chance, and is learnt all the same."""
 LONGEST = 100
 """Elements of a list, or words of a text, that count."""
 _SKEWED = 100
@@ -91,6 +93,12 @@ def missing(name: str, column: Column) -> tuple[NumberFeature, ...]:
 def standardised(name: str, moments: Moments, transform: Transform = Transform.NONE) -> NumberFeature:
     """Return a number less its mean, by its deviation; missing ones are the mean."""
     return NumberFeature(name, transform, moments.mean, moments.deviation or 1.0)
+
+
+def buckets_of(rows: int) -> int:
+    """Return how many buckets numbers of so many rows have besides themselves; 0: none, as one bucket says nothing."""
+    many = min(BUCKETS, rows // _ROWS_OF_A_BUCKET)
+    return many if many > 1 else 0
 
 
 def bounds_of(column: Column, buckets: int) -> tuple[float, ...]:
@@ -165,7 +173,7 @@ def _number(name: str, kind: Kind, column: Column) -> Became:
         features.append(standardised(name, numbers.logs, Transform.LOG))
         parts.append("logarithm")
         why += f"; the greatest is {numbers.high / numbers.moments.mean:,.0f} times the mean"
-    bounds = bounds_of(column, BUCKETS)
+    bounds = bounds_of(column, buckets_of(column.rows))
     ids = (buckets(name, bounds),) if bounds else ()
     if ids:
         parts.append(f"{len(bounds) + 1} buckets")
@@ -300,7 +308,7 @@ def listed(name: str, inner: Kind, elements: Column, length: int) -> IdFeature |
             return looked_up(name, IdSource.INTEGERS, integers(values), length)
         assert elements.numbers is not None, "numbers"
         return hashed(name, power_of_two(max(1, elements.numbers.moments.count)), length)
-    bounds = bounds_of(elements, BUCKETS)
+    bounds = bounds_of(elements, max(2, buckets_of(elements.rows)))  # of a list nothing else is used
     return replace(buckets(name, bounds), length=length) if bounds else None
 
 

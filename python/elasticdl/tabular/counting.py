@@ -45,7 +45,7 @@ def count(
         if kind in _NUMBERS:
             found[name] = _numbers(connection, source, rows, aggregates, quantiles[place])
         elif kind is Kind.TEXT:
-            found[name] = _texts(connection, source, rows, aggregates, vocabulary)
+            found[name] = _texts(connection, source, rows, vocabulary)
         else:
             found[name] = _lists(connection, name, schema, table, sample, rows, aggregates, vocabulary)
     return statistics.Statistics(rows, found)
@@ -82,15 +82,7 @@ def _aggregates(column: str, kind: Kind) -> Sequence[str]:
         )
         return [*(one.format(column) for one in ours), f"avg({log})", f"var_pop({log})"]
     if kind is Kind.TEXT:
-        words = f"(length(trim({column})) - length(replace(trim({column}), ' ', '')) + 1)"
-        ideographs = f"regexp_matches({column}, '{_IDEOGRAPHS}')"
-        return [
-            f"count({column})",
-            f"coalesce(sum(length({column})), 0)",
-            f"coalesce(sum({words}), 0)",
-            f"count(*) FILTER (WHERE {ideographs})",
-            f"coalesce(max(CASE WHEN {ideographs} THEN length({column}) ELSE {words} END), 0)",
-        ]
+        return []  # they are counted of distinct texts, of which there are fewer
     return [f"count({column})", f"min(len({column}))", f"max(len({column}))"]
 
 
@@ -138,33 +130,55 @@ def _numbers(
     )
 
 
-def _texts(connection: Any, source: str, rows: int, row: Sequence[Any], vocabulary: int) -> statistics.Column:
-    many, characters, words, ideographs, longest = map(int, row)
-    values = _counted(connection, source, vocabulary)
+_OF_TEXTS = ", ".join(
+    f"coalesce({one}, 0)"
+    for one in (
+        "sum(n)",
+        "sum(n * length(v))",
+        "sum(n * words)",
+        "sum(n) FILTER (WHERE has_ideographs)",
+        "max(CASE WHEN has_ideographs THEN length(v) ELSE words END)",
+    )
+)
+
+
+def _texts(connection: Any, source: str, rows: int, vocabulary: int) -> statistics.Column:
+    values = _counted(
+        connection,
+        "texts",
+        f"SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL GROUP BY v",
+        vocabulary,
+    )
+    words = "length(trim(v)) - length(replace(trim(v), ' ', '')) + 1"
+    each = f"SELECT v, n, {words} AS words, regexp_matches(v, '{_IDEOGRAPHS}') AS has_ideographs FROM texts"
+    (found,) = connection.execute(f"SELECT {_OF_TEXTS} FROM ({each})").fetchall()
+    many, characters, words_in_all, ideographs, longest = map(int, found)
     known = None
     if many and 2 * ideographs > many and characters >= _MANY_CHARACTERS * many:
-        known = _counted(connection, _words(source, characters=True), statistics.WORDS)
-    elif many and words >= _MANY_WORDS * many:
-        known = _counted(connection, _words(source, characters=False), statistics.WORDS)
-    texts = statistics.Texts(characters, words, ideographs, longest)
+        known = _counted(connection, "words", _words(characters=True), statistics.WORDS)
+    elif many and words_in_all >= _MANY_WORDS * many:
+        known = _counted(connection, "words", _words(characters=False), statistics.WORDS)
+    texts = statistics.Texts(characters, words_in_all, ideographs, longest)
     return statistics.Column(rows, rows - many, None, values, texts, known)
 
 
-def _words(source: str, characters: bool) -> str:
+def _words(characters: bool) -> str:
+    """Return the query that counts the words, or characters, of the texts that were counted last."""
     plain = "regexp_replace(translate(v, '{}', '{}'), '{}', '', 'g')".format(
         _UPPER, _LOWER, _PUNCTUATION.replace("'", "''")
     )
     words = f"string_split({plain}, '')" if characters else rf"regexp_split_to_array({plain}, '\s+')"
-    return f"(SELECT unnest({words}) AS v FROM {source} WHERE v IS NOT NULL)"
+    each = f"SELECT unnest({words}) AS v, n FROM texts"
+    return f"SELECT v, CAST(sum(n) AS BIGINT) AS n FROM ({each}) WHERE v <> '' GROUP BY v"
 
 
-def _counted(connection: Any, source: str, most: int) -> Values:
-    groups = f"(SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL AND v <> '' GROUP BY v)"
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE counted AS FROM {groups}")
+def _counted(connection: Any, name: str, query: str, most: int) -> Values:
+    """Return the values `v` and their numbers `n` that a query gives, which are the table `name` from then on."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
     ((distinct, sketch),) = connection.execute(
-        f"SELECT count(*), min(hash(v), {SKETCH}) FROM counted"
+        f"SELECT count(*), min(hash(v), {SKETCH}) FROM {name}"
     ).fetchall()
-    counts = connection.execute(f"SELECT v, n FROM counted ORDER BY n DESC, v LIMIT {most}").fetchall()
+    counts = connection.execute(f"SELECT v, n FROM {name} ORDER BY n DESC, v LIMIT {most}").fetchall()
     return Values(
         tuple((str(value), int(times)) for value, times in counts), int(distinct), tuple(sorted(sketch or ()))
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from elasticdl.errors import BadData
+from elasticdl.spec.databases import as_written
 from elasticdl.tabular.becoming import Became, becomes, input_name
 from elasticdl.tabular.columns import ColumnList, Value
 from elasticdl.tabular.features import IdFeature, Input, Label, LabelKind, NumberFeature, Plan, Reason
@@ -157,9 +158,10 @@ def _label(field: pa.Field, column: Column | None, task: Task | None) -> Label:
             f"the label {name!r} is {field.type}; a label is text, boolean, or a number: {instead(name, field.type)}"
         )
     if column.nulls:
+        written = as_written(name)
         raise BadData(
-            f"{column.nulls:,} of {column.rows:,} rows have no {name}; add WHERE {name} IS NOT NULL"
-            + (f" AND {name} <> ''" if kind is Kind.TEXT else "")
+            f"{column.nulls:,} of {column.rows:,} rows have no {name}; add WHERE {written} IS NOT NULL"
+            + (f" AND {written} <> ''" if kind is Kind.TEXT else "")
         )
     of = LabelKind(kind.value)
     values = column.values

@@ -29,6 +29,8 @@ POINTS = 257
 """Quantiles of a column of numbers, the least and the greatest value included."""
 _SAMPLED = 1 << 17
 """Rows of which quantiles are taken: of shuffled rows a part says as much."""
+_SMALL = 1 << 22
+"""Values of a table that is read once: there is a query for each column, and to open files for it takes longer than to count."""
 _FEW = 1_000
 """Distinct numbers that are kept as values."""
 
@@ -128,14 +130,15 @@ def of(files: Sequence[Path], vocabulary: int = VOCABULARY) -> Statistics:
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
     step = max(1, -(-rows // _SAMPLED))
+    table = f"read_parquet([{names}])"
+    sample = (
+        f"(SELECT * FROM read_parquet([{names}], file_row_number = true) WHERE file_row_number % {step} = 0)"
+    )
     with duckdb.connect() as connection:
-        found = count(
-            connection,
-            schema,
-            f"read_parquet([{names}])",
-            f"(SELECT * FROM read_parquet([{names}], file_row_number = true) WHERE file_row_number % {step} = 0)",
-            vocabulary,
-        )
+        if step == 1 and rows * len(schema) <= _SMALL:
+            connection.execute(f"CREATE TEMP TABLE part AS FROM {table}")
+            table = sample = "part"
+        found = count(connection, schema, table, sample, vocabulary)
     return finished(found)
 
 

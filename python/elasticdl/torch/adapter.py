@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
-from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.torch import building
@@ -19,23 +16,24 @@ from elasticdl.torch.export import export
 from elasticdl.torch.gradients import Gradients
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.torch.state import TorchState
+from elasticdl.worker.betweensteps import BetweenSteps
 from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch, call
 from elasticdl.worker.hooks import Callbacks
+from elasticdl.worker.stepsums import StepSums
 
 
-class TorchAdapter:
+class TorchAdapter(BetweenSteps, StepSums):
     """Implements `elasticdl.worker.contract.allreduce.Adapter` and `DeviceSums`."""
 
-    writes = False
+    _state: TorchState
 
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any) -> None:
         """Nothing is built yet; `prepare` does."""
         self._user, self._spec = user, spec
         self._feed = building.make_feed(user, Mode.TRAINING, metadata)
-        self._steps = 0
         self._device = own_device()
 
     def prepare(self, sample: Records) -> None:
@@ -53,9 +51,7 @@ class TorchAdapter:
             self._spec.minibatch_size,
             user.path,
         )
-        self.dtype: npt.DTypeLike = self._gradients.dtype
-        self.size = self._gradients.size
-        self.result = self._gradients.result
+        self._sum_with(self._gradients)
         before = self._state.image()
         try:
             self.compute(batch, 0, 0)
@@ -77,10 +73,6 @@ class TorchAdapter:
         """Run the user's `feed` over one chunk. Raises BadData."""
         return self._feed(records).changed(lambda tensors: pinned(tensors, self._device))
 
-    def zero(self) -> None:
-        """Empty the accumulator."""
-        self._gradients.zero()
-
     def compute(self, batch: Batch | None, step: int, lane: int) -> ChunkResult:
         """Add a chunk's gradients and changes of buffers to the accumulator; None is a chunk without a good record."""
         if batch is None or not batch.examples:
@@ -95,20 +87,6 @@ class TorchAdapter:
         loss.backward()
         self._gradients.end(batch.examples)
         return ChunkResult(float(batch.examples), float(loss.detach()) * batch.examples)
-
-    def accumulator(self) -> memoryview:
-        """Return the accumulator's elements, valid until the next `compute` or `zero`."""
-        return self._gradients.accumulator()
-
-    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
-        """Commit `result` / `examples`; the accumulator becomes empty."""
-        np.copyto(self.result, result)
-        self.take(alone=False)
-        self.commit(examples)
-
-    def take(self, *, alone: bool) -> bool:
-        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite."""
-        return self._gradients.take(alone=alone)
 
     def commit(self, examples: float) -> None:
         """Commit the sum that was taken / `examples`; the accumulator becomes empty."""
@@ -129,10 +107,9 @@ class TorchAdapter:
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit, and the scheduler of epochs; return a reason if they want the job to stop."""
-        self._steps = logs.step
         if logs.epoch_ended:
             self._end_epoch()
-        reason = self._callbacks.logs(logs)
+        reason = super().logs(logs)
         self._state.changed()  # a callback may know the optimizer
         return reason
 
@@ -140,37 +117,13 @@ class TorchAdapter:
         """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
         if logs.epoch_ended:
             self._end_epoch()
-        reason = self._callbacks.gate(logs)
+        reason = super().gate(logs)
         self._state.changed()
         return reason
 
     def _end_epoch(self) -> None:
         if self._schedule is not None and self._schedule.by_epoch:
             self._schedule.scheduler.step()
-
-    def end_training(self) -> None:
-        """Run what callbacks do at the end of training."""
-        self._callbacks.end(self._steps, self.writes)
-
-    def image(self) -> StateImage:
-        """Copy the committed state; callbacks have none."""
-        return self._state.image()
-
-    def describe_image(self) -> tuple[Mapping[str, Any], int]:
-        """Return the `meta` of an image, and the bytes of its body."""
-        return self._state.describe()
-
-    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
-        """Copy these bytes of an image's body."""
-        return self._state.part(first, end)
-
-    def load(self, image: StateImage) -> None:
-        """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
-        self._state.load(image)
-
-    def digest(self) -> str:
-        """Return a digest of the state's bits (hexadecimal)."""
-        return self._state.digest()
 
     def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model; return the state's digest. Raises OSError with what was at `path` intact."""

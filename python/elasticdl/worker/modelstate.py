@@ -29,13 +29,14 @@ class ModelState:
         self.size: int = sum(array["bytes"] for array in self._arrays)
         """Bytes of the image's body."""
 
-    def image(self, callbacks: Any) -> StateImage:
-        """Copy the variables; `callbacks` is JSON-able and travels in the description."""
-        return StateImage(self.meta(callbacks), self.part(0, self.size))
+    def image(self, callbacks: Sequence[Any] = ()) -> StateImage:
+        """Copy the variables; what callbacks keep is JSON-able and travels in the description."""
+        meta, size = self.describe(callbacks)
+        return StateImage(meta, self.part(0, size))
 
-    def meta(self, callbacks: Any) -> dict[str, Any]:
-        """Return the description of an image."""
-        return {"arrays": self._arrays, "callbacks": callbacks}
+    def describe(self, callbacks: Sequence[Any] = ()) -> tuple[dict[str, Any], int]:
+        """Return the description of an image, and the bytes of its body."""
+        return {"arrays": self._arrays, "callbacks": list(callbacks)}, self.size
 
     def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
         """Copy these bytes of the image's body, and look at no variable that has none of them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from elasticdl.errors import BadData, BadInput, BadModel
@@ -34,6 +35,24 @@ def failure(user: UserModel, what: str, error: Exception, given: str = "") -> Ba
     return BadModel(f"{user.path}: {what}: {describe(error, user.path)}{fed}")
 
 
+def no_example(user: UserModel, sample: Records) -> BadData:
+    """Return what is said if `feed` makes nothing of the records with which an evaluation is tried."""
+    return BadData(
+        f"{user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
+    )
+
+
+@contextmanager
+def first_evaluation(user: UserModel, given: str) -> Iterator[None]:
+    """Raise BadModel for what the user's code raises meanwhile; `given`: what `feed` gave."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise failure(user, "the evaluation of the first chunk failed", error, given) from error
+
+
 def try_evaluation(
     evaluator: Evaluator,
     user: UserModel,
@@ -47,15 +66,9 @@ def try_evaluation(
     """
     batch = evaluator.convert(sample)
     if not batch.examples:
-        raise BadData(
-            f"{user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"
-        )
-    try:
+        raise no_example(user, sample)
+    with first_evaluation(user, shown(batch)):
         evaluator.begin_task(0)
         evaluator.evaluate(batch, rows(batch))
         evaluator.metric_values(evaluator.task_state())
-    except BadInput:
-        raise
-    except Exception as error:
-        raise failure(user, "the evaluation of the first chunk failed", error, shown(batch)) from error
     evaluator.begin_task(0)

@@ -57,7 +57,7 @@ class Adapter:
     def logs(self, logs):
         time.sleep(0.02)  # the pace of a larger model
 
-    def end_training(self):
+    def end_training(self, step):
         pass
 
     def image(self):

@@ -43,6 +43,11 @@ def compute(rows, truth, seed):
     return loss, tape.gradient(loss, variables)
 
 
+@tf.function
+def update(mean):
+    optimizer.apply_gradients(zip(mean, variables, strict=True))
+
+
 def write(path):
     with open(path, "wb") as file:
         np.savez(file, **{one.path: one.numpy() for one in variables})
@@ -55,7 +60,7 @@ for chunk in job.chunks(
     loss, gradients = compute(rows[chunk], truth[chunk], tf.constant([job.chunk_seed % 2**31, 0]))
     mean = job.step(gradients, loss=float(loss))
     if mean is not None:
-        optimizer.apply_gradients(zip(mean, variables, strict=True))
+        update(mean)
     if "GO" in os.environ and not Path(os.environ["GO"]).exists():
         time.sleep(SECONDS)
 job.print(f"trained to step {job.steps}")

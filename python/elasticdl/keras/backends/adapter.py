@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadInput
 from elasticdl.keras import kerasfile
@@ -25,17 +22,17 @@ from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.records import Records, picked
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch
+from elasticdl.worker.stepsums import StepSums
 from elasticdl.worker.usercode import FIRST_STEP, failure
 
 
-class BackendAdapter(BetweenSteps):
+class BackendAdapter(BetweenSteps, StepSums):
     """Implements `elasticdl.worker.contract.allreduce.Adapter`, `DeviceSums` and `Traced`."""
 
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> None:
         """Nothing is built yet; `prepare` does. `process`: the life of a worker that this is; callbacks make a difference of it."""
         self._user, self._spec, self._process = user, spec, process
         self._feed = make_feed(user, Mode.TRAINING, metadata)
-        self._sums: Sums | None = None
 
     def prepare(self, sample: Records) -> None:
         """Build everything, and run one step without any lasting effect. Raises BadModel or BadData."""
@@ -47,16 +44,15 @@ class BackendAdapter(BetweenSteps):
         self.optimizer = built_optimizer(user, self.model)
         self._programs = make_programs(self._forward, self.optimizer, self._spec.seed)
         self._keep(user, self._spec, self._process)
-        before = self._state.image([])
+        before = self._state.image()
         try:
             seeds = self._forward.seeds(self._spec.seed, 0, 0)
             _, slopes, after = self._programs.gradient(batch, seeds)
             changed = [self._forward.others[place] for place in self._forward.changed or ()]
-            self._sums = Sums(self._forward.trained, changed, self._spec.minibatch_size, user.path)
-            self.dtype: npt.DTypeLike = self._sums.dtype
-            self.size, self.result = self._sums.size, self._sums.result
-            self._sums.add(slopes, after, batch.examples)
-            self._sums.take(alone=True)
+            self._step = Sums(self._forward.trained, changed, self._spec.minibatch_size, user.path)
+            self._sum_with(self._step)
+            self._step.add(slopes, after, batch.examples)
+            self.take(alone=True)
             self.commit(float(batch.examples))
         except BadInput:
             raise
@@ -74,18 +70,9 @@ class BackendAdapter(BetweenSteps):
 
     # ------------------------------------------------------------------ chunks
 
-    @property
-    def _step(self) -> Sums:
-        assert self._sums is not None, "prepared"
-        return self._sums
-
     def convert(self, records: Records) -> Batch:
         """Run the user's `feed` over one chunk. Raises BadData."""
         return self._feed(records)
-
-    def zero(self) -> None:
-        """Empty the accumulator."""
-        self._step.zero()
 
     def compute(self, batch: Batch | None, step: int, lane: int) -> ChunkResult:
         """Add a chunk's gradients and changes to the accumulator; None is a chunk without a good record."""
@@ -94,20 +81,6 @@ class BackendAdapter(BetweenSteps):
         loss, slopes, after = self._programs.gradient(batch, self._forward.seeds(self._spec.seed, step, lane))
         self._step.add(slopes, after, batch.examples)
         return ChunkResult(float(batch.examples), loss * batch.examples)
-
-    def accumulator(self) -> memoryview:
-        """Return the accumulator's elements, valid until the next `compute` or `zero`."""
-        return self._step.accumulator()
-
-    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
-        """Commit `result` / `examples`; the accumulator becomes empty."""
-        np.copyto(self.result, result)
-        self.take(alone=False)
-        self.commit(examples)
-
-    def take(self, *, alone: bool) -> bool:
-        """Take the sum that is in `result`, or, of a member that is alone, the accumulator; return whether all of it is finite."""
-        return self._step.take(alone=alone)
 
     def commit(self, examples: float) -> None:
         """Commit the sum that was taken / `examples`; the accumulator becomes empty."""

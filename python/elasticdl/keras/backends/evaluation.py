@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.control.protocol.metricstates import MetricCatalog, combine
-from elasticdl.errors import BadInput
 from elasticdl.keras.backends.feed import given, make_feed
 from elasticdl.keras.backends.forward import Forward, tensors
 from elasticdl.keras.backends.programs import Programs
@@ -20,7 +19,7 @@ from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch
-from elasticdl.worker.usercode import failure
+from elasticdl.worker.usercode import first_evaluation
 
 
 class BackendEvaluator:
@@ -39,18 +38,12 @@ class BackendEvaluator:
     def prepare(self, sample: Records) -> None:
         """Try the metrics on parts of `sample`. Raises BadModel or BadData for what only running shows."""
         first, second = trial_batches(self._user, self._feed, sample)
-        try:
+        with first_evaluation(self._user, given(first)):
             with self._without_gradients():
                 self._metrics.try_out(*(self._seen(one) for one in (first, second)))
             self.begin_task(0)
             self.evaluate(first)
             self.metric_values(combine(self.catalog(), [self.task_state()]))
-        except BadInput:
-            raise
-        except Exception as error:
-            raise failure(
-                self._user, "the evaluation of the first chunk failed", error, given(first)
-            ) from error
         self.begin_task(0)
 
     def _seen(self, batch: Batch) -> Any:

@@ -712,7 +712,10 @@ class AllReduceWorker:
         if self._view is None or not self._view.final:
             # This member is not in the last view; the exporter there writes what callbacks write to files.
             self._adapter.writes = False
-        self._adapter.end_training()
+        with self._lock:
+            state = self._machine.state
+        assert state is not None, "who has no state does not end training"
+        self._adapter.end_training(state.step)
 
     def _export(self, export: Export) -> None:
         with written_result(self._settings.output, export.state.step, export.state.view) as path:

@@ -120,8 +120,8 @@ class Adapter(Protocol):
     def gate(self, logs: GateLogs) -> str | None:
         """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
 
-    def end_training(self) -> None:
-        """Run what callbacks do at the end of training; called once at most. The committed state stays as it is."""
+    def end_training(self, step: int) -> None:
+        """Run what callbacks do at the end of training, after so many steps; called once at most. The committed state stays as it is."""
 
     def image(self) -> StateImage:
         """Copy the committed state."""

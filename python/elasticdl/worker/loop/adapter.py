@@ -74,7 +74,7 @@ class LoopAdapter:
         """Do nothing after a commit: the program does it itself."""
         return None
 
-    def end_training(self) -> None:
+    def end_training(self, step: int) -> None:
         """Do nothing at the end of training: the program does it itself."""
 
     def prepare(self, sample: Records) -> None:
