@@ -151,7 +151,7 @@ def test_rows_are_trained_and_predicted_once_and_no_one_else_sees_the_password(
                 assert process.poll() is None, said.read_text()
                 return server.ask(asked) == [(1,)]
 
-            wait_for("the pod that writes", waits, SECONDS)
+            wait_for("the pod that writes", waits, 3 * SECONDS)  # after all of a training
             (writer,) = watcher.data("Running")
             node = next(one for one in ready.nodes if one.name == writer["spec"]["nodeName"])
             node.kill_container(writer)
