@@ -16,8 +16,10 @@ _BASE = "localhost/elasticdl-test/base:1"
 """Debian with Python."""
 _PACKAGES = "localhost/elasticdl-test/packages"
 """The same with what this package needs of others, under a tag for what these are."""
-_PACKAGES_DOCKERFILE = f"""\
-FROM {_BASE}
+_STATEMENTS = "localhost/elasticdl-test/packages-sql"
+"""The same with what statements of SQL need, which is small: the other one stays as it is when this changes."""
+_PACKAGES_DOCKERFILE = """\
+FROM BASE
 ENV PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1
 COPY requirements.txt /tmp/requirements.txt
 RUN pip install -r /tmp/requirements.txt && rm /tmp/requirements.txt
@@ -73,22 +75,27 @@ def _packages(folder: Path) -> str:
     """Return the image that has what this package needs of others; gigabytes, which are fetched when they change and not each time."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    requirements = "\n".join([*project["dependencies"], *extras["tensorflow"], *extras["kubernetes"], ""])
-    tag = hashlib.sha256((_PACKAGES_DOCKERFILE + requirements).encode()).hexdigest()[:16]
-    name = f"{_PACKAGES}:{tag}"
-    if _has(name):
-        return name
+    large = [*project["dependencies"], *extras["tensorflow"], *extras["kubernetes"]]
     if not _has(_BASE):
         _build_base(folder)
+    return _with(_STATEMENTS, _with(_PACKAGES, _BASE, large, folder), extras["sql"], folder)
+
+
+def _with(name: str, base: str, requirements: list[str], folder: Path) -> str:
+    """Return an image with packages, made if it is not there; its tag stands for them."""
+    dockerfile, text = _PACKAGES_DOCKERFILE.replace("BASE", base), "\n".join([*requirements, ""])
+    image = f"{name}:{hashlib.sha256((dockerfile + text).encode()).hexdigest()[:16]}"
+    if _has(image):
+        return image
     context = folder / "packages"
-    context.mkdir()
-    (context / "Dockerfile").write_text(_PACKAGES_DOCKERFILE)
-    (context / "requirements.txt").write_text(requirements)
-    _run("buildah", "bud", "--quiet", f"--tag={name}", *_building(), str(context))
-    for image in _run("buildah", "images", "--format={{.Name}}:{{.Tag}}").split():
-        if image.startswith(f"{_PACKAGES}:") and image != name:
-            _run("buildah", "rmi", image)
-    return name
+    context.mkdir(exist_ok=True)
+    (context / "Dockerfile").write_text(dockerfile)
+    (context / "requirements.txt").write_text(text)
+    _run("buildah", "bud", "--quiet", f"--tag={image}", *_building(), str(context))
+    for other in _run("buildah", "images", "--format={{.Name}}:{{.Tag}}").split():
+        if other.startswith(f"{name}:") and other != image:
+            _run("buildah", "rmi", "--force", other)
+    return image
 
 
 def _has(image: str) -> bool:

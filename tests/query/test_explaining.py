@@ -83,7 +83,7 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
         ),
         (
             "foreign",
-            "foreign is of a model zoo, whose feed only workers run; TO EXPLAIN is for models of tables",
+            "foreign is of a model zoo, whose feed may make anything of a column",
         ),
         ("ritch", "there is no model ritch in .*; did you mean rich?"),
         ("rich INTO people", "the table people of .* exists, and results go to a new table"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -173,6 +174,36 @@ def test_a_lost_commit_is_told_by_the_comment(server: Server, source: Any, after
             results.write(source, "result", batches(), Into.NEW, COMMENT)
         assert results.write(source, "result", batches(), Into.NEW, COMMENT) == len(WHOLE)
     assert len(read(source, "SELECT id FROM result")) == len(WHOLE)
+
+
+def test_of_two_that_append_the_same_the_second_waits_and_adds_nothing(
+    server: Server, source: Source
+) -> None:
+    """As two pods do of which one seemed to be lost."""
+    results.write(source, "result", batches(1000), Into.APPEND, "another")
+    asked = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'LOCK TABLE%'"
+    )
+
+    def second() -> None:
+        with closing(open_source(server.table().url)) as other:
+            results.once(other, "result", batches, Into.APPEND, COMMENT)
+
+    thread = threading.Thread(target=second)
+
+    def first() -> Iterator[pa.RecordBatch]:
+        for at, batch in enumerate(batches()):
+            if at == 1:
+                thread.start()
+                while server.ask(asked) != [(1,)]:
+                    assert thread.is_alive()
+            yield batch
+
+    results.once(source, "result", first, Into.APPEND, COMMENT)
+    thread.join()
+    assert len(read(source, "SELECT id FROM result")) == 2 * len(WHOLE)
+    results.once(source, "result", batches, Into.APPEND, COMMENT)
+    assert len(read(source, "SELECT id FROM result")) == 2 * len(WHOLE)
 
 
 def test_types_that_it_has_not(source: Source) -> None:

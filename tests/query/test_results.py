@@ -114,8 +114,10 @@ WHOLE = list(range(BATCHES * ROWS))
 def test_rows_and_a_comment(place: Place) -> None:
     assert write(place) == BATCHES * ROWS
     assert place.ids() == WHOLE
-    assert COMMENT.replace("*/", "* /" if place.kind == "sqlite" else "*/") in place.comment()
+    comment = COMMENT.replace("*/", "* /" if place.kind == "sqlite" else "*/")
+    assert comment in place.comment()
     with closing(place.opened()) as source:
+        assert (source.comment("none"), source.comment("result")) == ("", comment)
         first = pa.Table.from_batches(source.rows("SELECT * FROM result")).to_pylist()[0]
     vector = "[0.25, 0.75]" if place.kind in ("sqlite", "mysql") else [0.25, 0.75]
     assert first == {"id": 0, "income": None, 'p "ro"/b.': vector}

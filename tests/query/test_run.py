@@ -143,6 +143,31 @@ REFUSED = {
         "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or "
         "_regressor, and functions of a model zoo as file.function",
     ),
+    "metrics of a model that has its own": (
+        "SELECT * FROM numbers TO TRAIN table.custom_model WITH eval.metrics=[AUC] LABEL word INTO m",
+        "TEXT:1: table.custom_model is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out",
+    ),
+    "an optimizer of a model that has its own": (
+        "SELECT * FROM numbers TO TRAIN table.custom_model WITH optimizer.learning_rate=0.1 LABEL word INTO m",
+        "TEXT:1: table.custom_model is of a model zoo, which has an optimizer of its own; leave optimizer.learning_rate out",
+    ),
+    "a setting of pods in a statement": (
+        "SELECT * FROM numbers TO TRAIN dnn WITH engine.image_name='x' LABEL word INTO m",
+        "TEXT:1: engine.image_name is not for WITH: it is for all statements of a script, whose pods are made before it is read; give it "
+        "as a flag",
+    ),
+    "a Secret of a local job": (
+        "SELECT 1 LABEL a INTO m",
+        "--database_secret is for jobs on Kubernetes: give --image_name; on this machine --database has the URL",
+    ),
+    "a Secret beside a database": (
+        "SELECT 2 LABEL a INTO m",
+        "--database is not for --database_secret: a pod reads the rows",
+    ),
+    "a store that pods do not see": (
+        "SELECT 3 LABEL a INTO m",
+        "--store: '",
+    ),
     "no trained model": (
         "SELECT * FROM numbers TO PREDICT r.p USING m",
         "TEXT:1: there is no model m in ",
@@ -165,7 +190,13 @@ def test_what_cannot_work_leaves_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str], failure: str
 ) -> None:
     text, message = REFUSED[failure]
-    options = ["--output=m.keras"] if message.startswith("--output") else []
+    options = {
+        "SELECT 1 LABEL a INTO m": ["--output=m.keras"]
+        if "--output" in message
+        else ["--database_secret=hr"],
+        "SELECT 2 LABEL a INTO m": ["--database_secret=hr", "--database=sqlite:///x.db"],
+        "SELECT 3 LABEL a INTO m": ["--image_name=x", "--job_name=m"],
+    }.get(text, [])
     before = sorted(path.name for path in folder.iterdir())
     assert command(["sql", text, *options]) == 2
     assert f"error: {message}" in capfd.readouterr().err

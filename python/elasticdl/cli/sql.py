@@ -21,6 +21,7 @@ def _sql(
     text: str | None,
     script: str | None,
     database: str | None,
+    database_secret: str | None,
     store: str | None,
     dry_run: bool,
     form: str,
@@ -33,7 +34,7 @@ def _sql(
     name = script or "TEXT"
     body = text if text is not None else _read(Path(str(script)))
     flags = {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
-    _run(body, name, flags, database, store, dry_run, form)
+    _run(body, name, flags, database, database_secret or "", store, dry_run, form)
     return 0
 
 
@@ -42,6 +43,7 @@ def _run(
     filename: str,
     flags: dict[str, edge.Given],
     database: str | None,
+    database_secret: str,
     store: str | None,
     dry_run: bool,
     form: str,
@@ -64,6 +66,7 @@ def _run(
         tell=lambda line: click.echo(line, err=True),
         filename=filename,
         database=database,
+        database_secret=database_secret,
         store=Path(store) if store else None,
         dry_run=dry_run,
         answered=print_rows,
@@ -97,9 +100,16 @@ sql = SettingsCommand(
             "If not given, the files NAME.csv, NAME.parquet and NAME.json of this directory are tables.",
         ),
         click.Option(
+            ["--database_secret"],
+            metavar="NAME[/KEY]",
+            help="On Kubernetes the Secret with the URL of the database, under the key `url` unless another one is named: pods read the "
+            "rows and write the results, and the URL is nowhere else.",
+        ),
+        click.Option(
             ["--store"],
             metavar="DIR",
-            help="Where models are kept; $ELASTICDL_STORE, or a folder of this user, if not given.",
+            help="Where models are kept; $ELASTICDL_STORE, or a folder of this user, if not given. On Kubernetes a directory on a --volume "
+            "that all pods share.",
         ),
         click.Option(
             ["--dry_run"],
@@ -126,5 +136,7 @@ sql = SettingsCommand(
       elasticdl sql "SELECT * FROM employee TO TRAIN wide_deep WITH train.epoch=5 LABEL income INTO incomes" --num_workers=4
       elasticdl sql "SELECT * FROM applicants TO PREDICT scores.income USING incomes" --database=sqlite:///hr.db
       elasticdl sql -f report.sql --store=models --dry_run
+      elasticdl sql -f report.sql --image_name=IMAGE --database_secret=hr --store=/data/models \\
+          --volume=claim_name=data,mount_path=/data
     """,
 )

@@ -482,7 +482,7 @@ def jobs(api: Api) -> list[tuple[str, str, str]]:
 _T = TypeVar("_T")
 
 
-def patiently(ask: Callable[[], _T], say: Callable[[str], None], end: float = math.inf) -> _T:
+def patiently(ask: Callable[[], _T], say: Callable[[str], object], end: float = math.inf) -> _T:
     """Return what the cluster answers; one that does not answer is waited for, and `say` is called when that takes long.
 
     Raises TimeoutError if nothing has come at `end`, on the monotonic clock.

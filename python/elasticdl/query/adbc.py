@@ -84,6 +84,11 @@ class PostgreSQLSource:
         if kind is not None and mode is Into.NEW:
             raise refuse_existing(table, self.name)
 
+    def comment(self, table: str) -> str:
+        """Return the comment on a table. Raises DatabaseRefused."""
+        with self._errors(), self._cursor():
+            return _comment(self._connected(), table)
+
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table in one transaction. Raises what `Source.write` says."""
         self.check(table, mode)
@@ -160,6 +165,15 @@ def _kind(connection: Any, table: str) -> str | None:
     return str(found[0][0]) if found else None
 
 
+def _comment(connection: Any, table: str) -> str:
+    """Return the comment on a table, empty if it has none or is not there."""
+    asked = f"SELECT obj_description(to_regclass({text(quoted_table(table))}), 'pg_class')"
+    with connection.cursor() as cursor:
+        cursor.execute(asked)
+        ((found,),) = cursor.fetchall()
+        return str(found or "")
+
+
 # ------------------------------------------------------------------ types
 
 
@@ -221,6 +235,11 @@ class _Target:
             self._run(f"DROP TABLE IF EXISTS {quoted_table(self._table)}")
         if mode is not Into.APPEND or _kind(self._connection, self._table) is None:
             self._ingest(schema.empty_table(), "create")
+        else:
+            # one writer at a time, which sees what the one before it has done; readers and other programs' writers go on
+            self._run(f"LOCK TABLE {quoted_table(self._table)} IN SHARE UPDATE EXCLUSIVE MODE")
+            if _comment(self._connection, self._table) == self._comment:
+                raise BadSetting(f"the table {self._table} has these rows already")
         return self.count()
 
     def insert(self, rows: pa.RecordBatch) -> None:
@@ -254,10 +273,7 @@ class _Target:
         with suppress(dbapi.Error):
             again = self._source.connect()
             try:
-                asked = f"SELECT obj_description(to_regclass({text(quoted_table(self._table))}), 'pg_class')"
-                with again.cursor() as cursor:
-                    cursor.execute(asked)
-                    return bool(cursor.fetchall() == [(self._comment,)])
+                return _comment(again, self._table) == self._comment
             finally:
                 again.close()
         return False

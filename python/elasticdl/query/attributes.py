@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.query.ownsettings import why_not
+from elasticdl.query.ownsettings import why_not_in_with
 from elasticdl.query.script import Place
 from elasticdl.query.statements import Attributes, Evaluate, Explain, Predict, Train
 from elasticdl.spec.edge import nearest
@@ -68,8 +68,8 @@ _SUCCESSORS = {
     "predict.checkpoint_dir_for_init": "is not here: USING names the model",
     "explain.type": "is not here: all columns are drawn as bars; leave it out",
     "explain.plot_type": "is not here: all columns are drawn as bars; leave it out",
-    "engine.type": "is not here: jobs of statements run on this machine; leave it out",
-    "engine.docker_image_repository": "is not here: jobs of statements run on this machine; leave it out",
+    "engine.type": "is not here: --image_name on the command line says that jobs run on Kubernetes; leave it out",
+    "engine.docker_image_repository": "is not here: --image_name on the command line says that jobs run on Kubernetes; leave it out",
 }
 """Attributes that are known and mean nothing here → what follows their name."""
 
@@ -123,7 +123,7 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
             raise error(f"{written} {_SUCCESSORS[name]}")
         prefix, _, rest = name.partition(".")
         if prefix == "engine":
-            if why := why_not(rest):
+            if why := why_not_in_with(rest):
                 raise error(f"{written} is not for WITH: {why}")
             if rest not in own:
                 raise error(
@@ -160,6 +160,11 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
     )
 
 
+def place_of(attributes: Attributes, name: str) -> Place:
+    """Return where an attribute stands that is given, whichever of its names is written."""
+    return attributes.places[_written(attributes, name)]
+
+
 def _known(statement: Train | Predict | Evaluate | Explain) -> tuple[Mapping[str, str], JobKind]:
     match statement:
         case Train():
@@ -185,7 +190,7 @@ def _written(attributes: Attributes, name: str) -> str:
 def _unknown(prefix: str, rest: str, known: Collection[str], trains: bool) -> str:
     """Return what to say of an attribute that nothing here knows."""
     name = f"{prefix}.{rest}"
-    if rest in SETTINGS and not why_not(rest) and prefix != "optimizer":
+    if rest in SETTINGS and not why_not_in_with(rest) and prefix != "optimizer":
         return f"is a setting of the job; write engine.{rest}"
     if prefix in ("model", "optimizer"):
         return "is settled when a model is trained; leave it out"

@@ -81,17 +81,25 @@ class SQLiteSource:
 
     def check(self, table: str, mode: Into) -> None:
         """Raise BadSetting if results can't go to a table."""
-        *above, name = table.split(".")
-        master = f"{quoted(above[-1])}.sqlite_master" if above else "sqlite_master"
-        with self._errors():
-            rows = self._ask(
-                f"SELECT type FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'", (name,)
-            )
-            kinds = [kind for (kind,) in rows]
+        kinds = [kind for kind, _ in self._described(table)]
         if "view" in kinds:
             raise refuse_view(table, self.name)
         if kinds and mode is Into.NEW:
             raise refuse_existing(table, self.name)
+
+    def comment(self, table: str) -> str:
+        """Return the comment in the statement that made a table: nothing is kept of appending to it. Raises DatabaseRefused."""
+        for _, statement in self._described(table):
+            _, _, rest = statement.partition("/* ")
+            return rest.partition(" */")[0]
+        return ""
+
+    def _described(self, table: str) -> list[tuple[str, str]]:
+        *above, name = table.split(".")
+        master = f"{quoted(above[-1])}.sqlite_master" if above else "sqlite_master"
+        asked = f"SELECT type, sql FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'"
+        with self._errors():
+            return [(str(kind), str(sql)) for kind, sql in self._ask(asked, (name,))]
 
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table in one transaction. Raises what `Source.write` says."""

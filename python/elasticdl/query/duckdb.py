@@ -90,19 +90,20 @@ class DuckDBSource:
 
     def check(self, table: str, mode: Into) -> None:
         """Raise BadSetting if results can't go to a table."""
-        *above, name = table.split(".")
-        within = (
-            f"lower({text(above[-1])}) IN (lower(table_schema), lower(table_catalog))"
-            if above
-            else "table_schema IN ('main', current_schema()) AND table_catalog IN ('temp', current_database())"
-        )
-        sql = f"SELECT table_type FROM information_schema.tables WHERE lower(table_name) = lower({text(name)}) AND {within}"
+        sql = f"SELECT table_type FROM information_schema.tables WHERE {_named(table)}"
         with self._errors(sql):
             kinds = [kind for (kind,) in self._connected().execute(sql).fetchall()]
         if any("VIEW" in kind for kind in kinds):
             raise refuse_view(table, self.name)
         if kinds and mode is Into.NEW:
             raise refuse_existing(table, self.name)
+
+    def comment(self, table: str) -> str:
+        """Return the comment on a table. Raises DatabaseRefused."""
+        sql = f"SELECT table_comment FROM information_schema.tables WHERE {_named(table)}"
+        with self._errors(sql):
+            found = self._connected().execute(sql).fetchall()
+        return str(found[0][0] or "") if found else ""
 
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table in one transaction. Raises what `Source.write` says."""
@@ -228,6 +229,17 @@ def _place(statement: str, said: Mapping[str, Any]) -> int | None:
     if not position.isdecimal() or not statement:
         return None
     return len(statement.encode()[: int(position)].decode(errors="ignore"))
+
+
+def _named(table: str) -> str:
+    """Return the condition for the rows of information_schema.tables that a name leads to."""
+    *above, name = table.split(".")
+    within = (
+        f"lower({text(above[-1])}) IN (lower(table_schema), lower(table_catalog))"
+        if above
+        else "table_schema IN ('main', current_schema()) AND table_catalog IN ('temp', current_database())"
+    )
+    return f"lower(table_name) = lower({text(name)}) AND {within}"
 
 
 class _Target:

@@ -31,14 +31,18 @@ METHODS = (PERMUTATION, GRADIENTS)
 _SEED = 0
 
 
-def explain(statement: Explain, session: Session) -> Answer:
-    """Explain a model by the rows of a SELECT. Raises BadStatement before anything is made, Unwritable later."""
+def explain(statement: Explain, session: Session, name: str) -> Answer:
+    """Explain a model by the rows of a SELECT; `name` is that of this write and of no other.
+
+    Raises BadStatement before anything is made, Unwritable later.
+    """
     wanted = attributes.wanted(statement)
     method = _method(statement)
     version = session.find(statement.model)
     if version.json["model_zoo"] is not None:
         raise statement.model.place.error(
-            f"{version.name} is of a model zoo, whose feed only workers run; TO EXPLAIN is for models of tables"
+            f"{version.name} is of a model zoo, whose feed may make anything of a column, and runs in workers: a job for each shuffle of "
+            "each column; TO EXPLAIN is for models of tables, such as dnn"
         )
     mode = Into(wanted.into)
     label = version.json["label"] if method == PERMUTATION else None
@@ -55,7 +59,7 @@ def explain(statement: Explain, session: Session) -> Answer:
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:
-        write(statement.table, _batches(found), mode, version, session)
+        write(statement.table, lambda: _batches(found), mode, version, session, name)
     return Answer(statement.place.text, found, version)
 
 

@@ -6,6 +6,7 @@ DuckDB in memory reads them. It is asked about a file when a statement names its
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -60,6 +61,15 @@ class FolderSource:
             raise BadSetting(
                 f"the table {table} is {self._folder.path(found[0])}, and results go to files of Parquet only; name another table"
             )
+
+    def comment(self, table: str) -> str:
+        """Return the comment in the file of a table. Raises nothing for one that can't be read."""
+        with suppress(OSError, pa.ArrowException):
+            for name in self._files(table):
+                with self._folder.opened(name) as file:
+                    kept = pyarrow.parquet.read_metadata(file).metadata or {}
+                return str(kept.get(_COMMENT, b"").decode())
+        return ""
 
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a file, which is whole or not there. Raises what `Source.write` says."""

@@ -20,7 +20,7 @@ from elasticdl.spec.edge import Given
 
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
 _OPTION = re.compile(r"--([\w-]+)(?:=(.*))?", re.DOTALL)
-_OWN = ("database", "store", "dry_run")
+_OWN = ("database", "database_secret", "store", "dry_run")
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -41,6 +41,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 def _run(text: str, options: Mapping[str, str], names: Mapping[str, Any]) -> Answer:
     database, store = options.get("database"), options.get("store")
+    secret = options.get("database_secret", "")
     is_duckdb = database is None or database.startswith("duckdb:")
     return run(
         text,
@@ -48,7 +49,8 @@ def _run(text: str, options: Mapping[str, str], names: Mapping[str, Any]) -> Ans
         tell=lambda line: print(line, file=sys.stderr),
         filename="cell",
         database=database,
-        tables=_frames(text, names) if is_duckdb else None,
+        database_secret=secret,
+        tables=_frames(text, names) if is_duckdb and not secret else None,
         store=Path(store) if store else None,
         dry_run="dry_run" in options,
     )

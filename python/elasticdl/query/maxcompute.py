@@ -85,6 +85,12 @@ class MaxComputeSource:
                 raise refuse_view(table, self.name)
         raise refuse_existing(table, self.name)
 
+    def comment(self, table: str) -> str:
+        """Return the comment on a table. Raises DatabaseRefused."""
+        with self._errors():
+            there = self.client.exist_table(table)
+            return str(self.client.get_table(table).comment or "") if there else ""
+
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table that gets its name when it is whole. Raises what `Source.write` says."""
         self.check(table, mode)

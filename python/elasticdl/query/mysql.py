@@ -104,6 +104,13 @@ class MySQLSource:
                 f"or none; ALTER TABLE {table} ENGINE=InnoDB, or name another table"
             )
 
+    def comment(self, table: str) -> str:
+        """Return the comment on a table. Raises DatabaseRefused."""
+        with self._errors():
+            self._wake()
+            there = table_on(self.connected(), table)
+        return there.comment if there is not None else ""
+
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table that gets its name when it is whole. Raises what `Source.write` says."""
         self.check(table, mode)

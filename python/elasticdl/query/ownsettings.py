@@ -22,17 +22,17 @@ _FROM_STATEMENT = {
     "work": "a statement trains a model; run programs with `elasticdl run`",
 }
 """Setting → what says it."""
-_OF_PODS = (
-    "jobs of statements run on this machine, where their rows are; to train on Kubernetes put the rows on a volume, and give "
-    "`elasticdl train` the model's directory as --model_zoo"
-)
+_OF_SCRIPT = "it is for all statements of a script, whose pods are made before it is read; give it as a flag"
 
 
 def why_not(name: str) -> str:
     """Return why neither WITH nor a flag may give a setting; empty if they may."""
-    setting = SETTINGS.get(name)
-    if setting is not None and (
-        setting.group == "pods" or name in ("platform", "namespace", "oom_memory_limit", "metrics_port")
-    ):
-        return _OF_PODS
     return _FROM_STATEMENT.get(name, "")
+
+
+def why_not_in_with(name: str) -> str:
+    """Return why WITH may not give a setting; empty if it may."""
+    setting = SETTINGS.get(name)
+    if setting is not None and (setting.group == "pods" or name in ("platform", "namespace")):
+        return _OF_SCRIPT
+    return why_not(name)

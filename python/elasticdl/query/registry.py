@@ -1,7 +1,8 @@
 """Trained models by name: each training is a version, a directory that never changes once its last file, `model.json`, is there.
 
 `STORE/NAME/TIME-xxxx/` is a version, `STORE/.work/TIME-xxxx/` what a statement needs while it runs, such as its snapshot. Who makes one of
-them holds a lock on it, so that the next one can tell what a killed process has left.
+them holds a lock on it, so that the next one can tell what a killed process has left. Between two halves of a statement that run in pods
+nobody does: a file says for which run they stay.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.errors import BadSetting, Unwritable
 from elasticdl.files.drafts import replace_file
@@ -32,6 +33,9 @@ _LOCK = ".lock"
 _KEPT = "kept.txt"
 _KEPT_SECONDS = 7 * 24 * 3600
 """For which the files of a failed statement stay."""
+_HELD = "held.txt"
+_HELD_SECONDS = 30 * 24 * 3600
+"""For which files stay that the second half of a statement never came for: longer than any job trains."""
 _WORK = ".work"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VERSION = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{4}")
@@ -105,7 +109,7 @@ class Store:
         with self._writable(), self._guarded():
             model = self.path / name
             model.mkdir(PRIVATE_FOLDER, exist_ok=True)
-            _sweep(model, lambda directory: not (directory / COMMIT).exists())
+            _sweep(model, lambda directory: not (directory / COMMIT).exists() and _is_left(directory))
             names = [path.name for path in model.iterdir() if _VERSION.fullmatch(path.name)]
             version = version or version_name(
                 datetime.now(UTC), max(names, default=None), secrets.token_hex(2)
@@ -120,6 +124,46 @@ class Store:
             _sweep(room, _is_left)
             name = version_name(datetime.now(UTC), None, secrets.token_hex(2))
             return Work(_locked_directory(room / name))
+
+    def resume(self, name: str, version: str) -> Entry:
+        """Take a version that was held, or has been committed since. Raises BadSetting if it is gone, Unwritable."""
+        directory = self.path / name / version
+        with self._writable():
+            try:
+                return Entry(name, version, _Locked(directory, _lock(directory / _LOCK, wait=True)))
+            except FileNotFoundError:
+                raise BadSetting(
+                    f"the model {name} can't be kept: {directory} has been removed; run the statement again"
+                ) from None
+
+    def resume_work(self, name: str) -> Work | None:
+        """Take a directory that was held; None if it is gone, which who takes it last sees to. Raises Unwritable."""
+        directory = self.path / _WORK / name
+        with self._writable():
+            try:
+                return Work(_Locked(directory, _lock(directory / _LOCK, wait=True)))
+            except FileNotFoundError:
+                return None
+
+    def forget(self, run: str, why: str = "") -> list[Path]:
+        """Remove what is held for a run that will not come for it; with a reason what a statement needed is kept for a week, and returned.
+
+        Raises Unwritable.
+        """
+        kept = []
+        with self._writable(), self._guarded():
+            works = self.path / _WORK
+            for room in (works, *(self.path / name for name in self._names())):
+                for directory in room.iterdir() if room.is_dir() else ():
+                    if (directory / COMMIT).exists() or not _is_held_for(directory, run):
+                        continue
+                    with suppress(OSError):  # a process that seemed to be lost is still at it
+                        locked = _Locked(directory, _lock(directory / _LOCK, wait=False))
+                        with Work(locked) as work:
+                            if why and room == works:
+                                work.keep(why)
+                                kept.append(directory)
+        return kept
 
     def find(self, reference: str) -> Version:
         """Return the newest version of `NAME`, or that of `NAME@PREFIX`. Raises BadSetting."""
@@ -232,14 +276,20 @@ class Entry:
         self.version = version
         self.directory = directory.path
         self._locked = directory
+        self._held = False
 
     def __enter__(self) -> Entry:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not (self.directory / COMMIT).exists():
+        if not self._held and not (self.directory / COMMIT).exists():
             shutil.rmtree(self.directory, ignore_errors=True)
         self._locked.release()
+
+    def hold(self, run: str) -> None:
+        """Let it stay for the second half of a run. Raises OSError."""
+        replace_file(self.directory / _HELD, f"{run}\n", PRIVATE)
+        self._held = True
 
     def commit(self, model: Mapping[str, Any]) -> Version:
         """Write `model.json`; from here on the version exists. Raises Unwritable."""
@@ -249,6 +299,7 @@ class Entry:
             )
             _sync(self.directory)
             _sync(self.directory.parent)
+            (self.directory / _HELD).unlink(missing_ok=True)
         except OSError as error:
             raise Unwritable(
                 f"the model {self.name} can't be kept in {self.directory}",
@@ -264,18 +315,77 @@ class Work:
     def __init__(self, directory: _Locked) -> None:
         self.directory = directory.path
         self._locked = directory
+        self._held = False
 
     def __enter__(self) -> Work:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not (self.directory / _KEPT).exists():
+        if not self._held and not (self.directory / _KEPT).exists():
             shutil.rmtree(self.directory, ignore_errors=True)
         self._locked.release()
+
+    def hold(self, run: str) -> None:
+        """Let it stay for the second half of a run. Raises OSError."""
+        replace_file(self.directory / _HELD, f"{run}\n", PRIVATE)
+        self._held = True
 
     def keep(self, why: str) -> None:
         """Let it stay for a week, for those who look for what went wrong. Raises OSError."""
         replace_file(self.directory / _KEPT, f"{why}\n", PRIVATE)
+        (self.directory / _HELD).unlink(missing_ok=True)
+
+
+_Room = TypeVar("_Room", Work, Entry)
+
+
+class Rooms:
+    """The directories of one statement, which are removed when it ends unless they were committed, kept or held."""
+
+    def __init__(self, store: Store) -> None:
+        """Nothing is made yet."""
+        self._store = store
+        self._stack = ExitStack()
+        self._made: list[Work | Entry] = []
+
+    def __enter__(self) -> Rooms:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def work(self) -> Work:
+        """Make the directory for what the statement needs. Raises Unwritable."""
+        return self.take(self._store.work())
+
+    def entry(self, name: str) -> Entry:
+        """Make a version of a model. Raises BadSetting, Unwritable."""
+        return self.take(self._store.begin(name))
+
+    def found(self, name: str, version: str) -> Entry:
+        """Return a version that is being made: here, or by a process that has held it. Raises BadSetting if it is gone, Unwritable."""
+        for one in self._made:
+            if isinstance(one, Entry) and (one.name, one.version) == (name, version):
+                return one
+        return self.take(self._store.resume(name, version))
+
+    def take(self, one: _Room) -> _Room:
+        """Look after a directory that was made already."""
+        self._stack.enter_context(one)
+        self._made.append(one)
+        return one
+
+    def keep(self, why: str) -> list[Path]:
+        """Let what the statement needed stay for a week, and return where it is. Raises OSError."""
+        works = [one for one in self._made if isinstance(one, Work)]
+        for one in works:
+            one.keep(why)
+        return [one.directory for one in works]
+
+    def hold(self, run: str) -> None:
+        """Let all of them stay for the second half of a run. Raises OSError."""
+        for one in self._made:
+            one.hold(run)
 
 
 # ------------------------------------------------------------------ directories and locks
@@ -323,10 +433,21 @@ def _sweep(room: Path, is_left: Callable[[Path], bool]) -> None:
 
 
 def _is_left(directory: Path) -> bool:
+    return _is_past(directory / _KEPT, _KEPT_SECONDS) and _is_past(directory / _HELD, _HELD_SECONDS)
+
+
+def _is_past(mark: Path, seconds: float) -> bool:
     try:
-        return time.time() - (directory / _KEPT).stat().st_mtime > _KEPT_SECONDS
+        return time.time() - mark.stat().st_mtime > seconds
     except FileNotFoundError:
         return True
+
+
+def _is_held_for(directory: Path, run: str) -> bool:
+    try:
+        return (directory / _HELD).read_text(encoding="utf-8").strip() == run
+    except OSError:
+        return False
 
 
 def _sync(directory: Path) -> None:

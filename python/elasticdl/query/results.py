@@ -7,14 +7,14 @@ the table tells whether it was done.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
 
-from elasticdl.errors import BadSetting, JobFailed, Unwritable
+from elasticdl.errors import BadInput, BadSetting, JobFailed, Unwritable
 from elasticdl.query.source import Into, Source
 
 _FULL = (
@@ -41,6 +41,23 @@ def write(source: Source, table: str, rows: Iterator[pa.RecordBatch], mode: Into
     Raises BadSetting if the table exists and is to be new, DatabaseRefused, Unwritable, and what `rows` raises.
     """
     return source.write(table, rows, mode, comment)
+
+
+def once(
+    source: Source, table: str, rows: Callable[[], Iterator[pa.RecordBatch]], mode: Into, comment: str
+) -> None:
+    """Write rows as `write` does, unless a write of this comment has been done: by a process that was lost, or that seemed to be.
+
+    `rows` begins anew with each call. Raises as `write`.
+    """
+    if source.comment(table) == comment:
+        return
+    try:
+        write(source, table, rows(), mode, comment)
+    except BadInput:
+        # two at a time: the other one was first, and the database has made this one wait for it
+        if source.comment(table) != comment:
+            raise
 
 
 class Target(Protocol):

@@ -15,7 +15,8 @@ from typing import assert_never
 import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting
-from elasticdl.query import explaining, grammar, jobs, training, using
+from elasticdl.job import podsubmit
+from elasticdl.query import explaining, grammar, halves, inpods, jobs, training
 from elasticdl.query.answer import Answer
 from elasticdl.query.registry import Store, default_store
 from elasticdl.query.session import Session
@@ -33,6 +34,7 @@ from elasticdl.query.statements import (
 )
 from elasticdl.spec import edge
 from elasticdl.spec.edge import Given
+from elasticdl.spec.jobspec import JobSpec
 
 _METRICS_SHOWN = 3
 
@@ -41,6 +43,7 @@ def sql(
     text: str,
     *,
     database: object = None,
+    database_secret: str = "",
     tables: Mapping[str, object] | None = None,
     params: Params = (),
     store: str | os.PathLike[str] | None = None,
@@ -52,6 +55,7 @@ def sql(
         text: one statement, or several with `;` between.
         database: a URL such as `sqlite:///flights.db`, or an open connection; None: the CSV, Parquet and JSON files of this directory are
             tables.
+        database_secret: on Kubernetes the Secret that has the URL in place of `database`, as NAME or NAME/KEY; pods read the rows then.
         tables: data frames that are tables, by name; only of DuckDB.
         params: values for the placeholders of the one statement.
         store: where models are kept; `$ELASTICDL_STORE`, or a folder of this user.
@@ -62,6 +66,7 @@ def sql(
     return run(
         text,
         database=database,
+        database_secret=database_secret,
         tables=tables,
         params=params,
         store=Path(store) if store is not None else None,
@@ -77,6 +82,7 @@ def run(
     tell: Callable[[str], object],
     filename: str = "sql",
     database: object = None,
+    database_secret: str = "",
     tables: Mapping[str, object] | None = None,
     params: Params = (),
     store: Path | None = None,
@@ -91,6 +97,7 @@ def run(
         tell: takes lines for the person.
         filename: how messages call the text.
         database: as of `sql`.
+        database_secret: as of `sql`.
         tables: as of `sql`.
         params: as of `sql`.
         store: as of `sql`.
@@ -99,7 +106,13 @@ def run(
 
     Raises as `sql`.
     """
-    jobs.check_flags(flags)
+    spec = jobs.check_flags(flags)
+    given = str(store) if store is not None else os.environ.get("ELASTICDL_STORE", "")
+    if database_secret:
+        _check_alone(database, tables, params)
+        return _run_in_pods(text, spec, database_secret, given, flags, tell, filename, dry_run, answered)
+    if spec.on_kubernetes:
+        inpods.check_here(podsubmit.prepare(spec), given)
     source = open_source(database, tables)
     try:
         statements = grammar.parse(text, source.dialect, filename)
@@ -118,16 +131,47 @@ def run(
     return replace(answers[-1], all=tuple(answers))
 
 
+def _check_alone(database: object, tables: object, params: object) -> None:
+    """Check that a database in a Secret is the only one, and that nothing of this process has to come to it. Raises BadSetting."""
+    for name, value in (("--database", database), ("tables=", tables), ("params=", params)):
+        if value:
+            raise BadSetting(
+                f"{name} is not for --database_secret: a pod reads the rows, by the URL in the Secret, and has nothing of this process"
+            )
+
+
+def _run_in_pods(
+    text: str,
+    spec: JobSpec,
+    secret: str,
+    store: str,
+    flags: Mapping[str, Given],
+    tell: Callable[[str], object],
+    filename: str,
+    dry_run: bool,
+    answered: Callable[[Answer], object],
+) -> Answer:
+    pods = inpods.DataPods.of(spec, secret, store)
+    if dry_run:
+        tell(pods.manifests())
+        return Answer(text)
+    answers = inpods.run(text, pods, flags, tell, filename, answered)
+    return replace(answers[-1], all=tuple(answers))
+
+
 def _answer(statement: Statement, session: Session) -> Answer:
     match statement:
-        case Train():
-            return training.train(statement, session)
-        case Predict():
-            return using.predict(statement, session)
-        case Evaluate():
-            return using.evaluate(statement, session)
+        case Train() | Predict() | Evaluate():
+            return halves.run(statement, session)
         case Explain():
-            return explaining.explain(statement, session)
+            return explaining.explain(statement, session, halves.write_name())
+        case _:
+            return answer_without_job(statement, session)
+
+
+def answer_without_job(statement: ShowTrain | ShowModels | DropModel | Native, session: Session) -> Answer:
+    """Do what needs the store or the database alone. Raises BadStatement, Unwritable."""
+    match statement:
         case ShowTrain():
             version = session.find(statement.model)
             return Answer(

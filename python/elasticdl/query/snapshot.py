@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,31 @@ class Snapshot:
     rows: int
     training_rows: int
     validation_rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of the files, as JSON has it."""
+        return {
+            "directory": str(self.directory),
+            "validates": self.validation is not None,
+            "schema": b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "rows": self.rows,
+            "training_rows": self.training_rows,
+            "validation_rows": self.validation_rows,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Snapshot:
+        """Read what `to_json` wrote."""
+        directory = Path(body["directory"])
+        return cls(
+            directory,
+            directory / "training",
+            directory / "validation" if body["validates"] else None,
+            pa.ipc.read_schema(pa.BufferReader(b64decode(body["schema"]))),
+            body["rows"],
+            body["training_rows"],
+            body["validation_rows"],
+        )
 
     def selected(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a snapshot for prediction as the database gave them, in its order; a batch at least."""

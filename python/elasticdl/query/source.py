@@ -70,6 +70,9 @@ class Source(Protocol):
     def check(self, table: str, mode: Into) -> None:
         """Raise BadSetting if results can't go to a table because of what is there."""
 
+    def comment(self, table: str) -> str:
+        """Return what the last write of results left on a table, empty if nothing did or there is none. Raises DatabaseRefused."""
+
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table in one transaction, and return their number: all of them are there, or nothing has changed.
 

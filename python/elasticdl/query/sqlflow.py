@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting, ElasticDLError
 from elasticdl.query import datasource as datasources
-from elasticdl.query import explaining, grammar, needs, responses, training, using
+from elasticdl.query import explaining, grammar, halves, needs, responses
 from elasticdl.query.modeltable import ModelTable
 from elasticdl.query.registry import Store, default_store
 from elasticdl.query.session import Session
@@ -64,7 +64,7 @@ def train(
             raise _other(original_sql, "TO TRAIN")
         table = ModelTable(session.source, save)
         table.check()
-        version = training.train(statement, session).model
+        version = halves.run(statement, session).model
         assert version is not None, "a training without --dry_run makes a model"
         known = {
             "model_type": _TENSORFLOW,
@@ -84,7 +84,7 @@ def pred(*, datasource: str, original_sql: str, **others: object) -> None:
         statement = _only(original_sql, session)
         if not isinstance(statement, Predict):
             raise _other(original_sql, "TO PREDICT")
-        using.predict(_with_model(statement, session), session)
+        halves.run(_with_model(statement, session), session)
 
 
 def evaluate(*, datasource: str, original_sql: str, **others: object) -> None:
@@ -93,7 +93,7 @@ def evaluate(*, datasource: str, original_sql: str, **others: object) -> None:
         statement = _only(original_sql, session)
         if not isinstance(statement, Evaluate):
             raise _other(original_sql, "TO EVALUATE")
-        answer = using.evaluate(_with_model(statement, session), session)
+        answer = halves.run(_with_model(statement, session), session)
         _print(answer.table if statement.table is None else None)
 
 
@@ -103,7 +103,7 @@ def explain(*, datasource: str, original_sql: str, **others: object) -> None:
         statement = _only(original_sql, session)
         if not isinstance(statement, Explain):
             raise _other(original_sql, "TO EXPLAIN")
-        answer = explaining.explain(_with_model(statement, session), session)
+        answer = explaining.explain(_with_model(statement, session), session, halves.write_name())
         _print(answer.table if statement.table is None else None)
 
 

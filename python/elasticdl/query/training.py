@@ -9,22 +9,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit import audit
 from elasticdl.errors import BadInput, JobFailed
-from elasticdl.query import attributes, check, jobs, snapshot
+from elasticdl.query import attributes, check, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
+from elasticdl.query.jobs import Half
+from elasticdl.query.registry import COMMIT
 from elasticdl.query.session import Session, placed
 from elasticdl.query.snapshot import Snapshot
 from elasticdl.query.statements import Train
 from elasticdl.spec.edge import Given
 from elasticdl.spec.framework import framework_of
-from elasticdl.spec.jobspec import JobKind
+from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.tabular import plan as plans
 from elasticdl.tabular import statistics, template
 from elasticdl.tabular.kinds import kind_of
@@ -33,7 +35,7 @@ from elasticdl.tabular.network import KINDS, target_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from elasticdl.query.registry import Entry, Work
+    from elasticdl.query.registry import Entry, Rooms, Version
     from elasticdl.tabular.features import Plan
 
 FORMAT = 1
@@ -56,8 +58,45 @@ class _Rows:
     validation_rows: int
 
 
-def train(statement: Train, session: Session) -> Answer:
-    """Train a model. Raises BadStatement before anything is made, JobFailed, Unwritable or Interrupted later."""
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is kept of the settings of a model's job.
+
+    Attributes:
+        file: of the model, below its version.
+        model_zoo: of a model of a zoo, the whole path.
+        model_def: the symbol.
+        model_params: its arguments.
+        minibatch_size: of the job.
+    """
+
+    file: str
+    model_zoo: str
+    model_def: str
+    model_params: Mapping[str, Any]
+    minibatch_size: int
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> JobFacts:
+        """Return those of a job."""
+        return cls(
+            Path(spec.output).name,
+            str(Path(spec.model_zoo).resolve()),
+            spec.model_def,
+            dict(spec.model_params),
+            spec.minibatch_size,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as JSON has them."""
+        return asdict(self)
+
+
+def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
+    """Put the rows of a training into files, with a plan for them; of a dry run return what would be done.
+
+    Raises BadStatement before anything is made, JobFailed, Unwritable later.
+    """
     wanted = attributes.wanted(statement)
     own = _is_own(statement, wanted)
     if own and statement.label is None:
@@ -67,29 +106,16 @@ def train(statement: Train, session: Session) -> Answer:
         )
     with placed(statement):
         check.train(statement, session.source.schema(statement.select.text, session.params))
-    with session.store.work() as work:
-        with placed(statement):
-            rows = _rows(statement, wanted, session, work.directory)
-        plan = _plan(statement, wanted, rows) if own else None
-        notes = tuple(map(str, plan.reasons)) if plan is not None else ()
-        for note in notes:
-            session.tell(f"  {note}")
-        if session.dry_run:
-            return Answer(statement.place.text, _foreseen(statement, rows, plan), notes=notes)
-        with session.store.begin(statement.model.name) as entry:
-            return _trained(statement, wanted, session, rows, plan, entry, work, notes)
-
-
-def _trained(
-    statement: Train,
-    wanted: Wanted,
-    session: Session,
-    rows: _Rows,
-    plan: Plan | None,
-    entry: Entry,
-    work: Work,
-    notes: tuple[str, ...],
-) -> Answer:
+    work = rooms.work()
+    with placed(statement):
+        rows = _rows(statement, wanted, session, work.directory)
+    plan = _plan(statement, wanted, rows) if own else None
+    notes = tuple(map(str, plan.reasons)) if plan is not None else ()
+    for note in notes:
+        session.tell(f"  {note}")
+    if session.dry_run:
+        return Answer(statement.place.text, _foreseen(statement, rows, plan), notes=notes)
+    entry = rooms.entry(statement.model.name)
     made: dict[str, object] = {
         "training_data": str(rows.training.training),
         "audit": str(entry.directory / AUDIT),
@@ -104,20 +130,55 @@ def _trained(
     else:
         assert statement.target is not None, "our own model has no other name"
         made |= {"model_def": statement.target.name, "model_params": dict(wanted.model)}
-    with placed(statement):
-        spec = jobs.spec_of(
-            JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, session.flags
-        )
-        file = f"model{framework_of(spec).formats[0].suffix}"
-        spec = replace(spec, output=str(entry.directory / file))
-    try:
-        summary = jobs.run(spec)
-        epochs = _audited(entry.directory / AUDIT, rows)
-    except JobFailed as error:
-        work.keep(str(error))
-        session.tell(f"the rows are kept in {work.directory} for a week")
-        raise
-    version = entry.commit(
+    state = {
+        "work": str(work.directory),
+        "version": entry.version,
+        "rows": rows.training.rows,
+        "training_rows": rows.training.training_rows,
+        "validation_rows": rows.validation_rows,
+        "columns": _columns(rows.training.schema, statement, plan),
+        "inputs": {one.column: one.name for one in plan.inputs} if plan is not None else {},
+    }
+    return Half(JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, state, notes)
+
+
+def with_output(spec: JobSpec) -> JobSpec:
+    """Return the job of a training with the place for its result, beside the audit. Raises BadSetting, BadModel."""
+    file = f"model{framework_of(spec).formats[0].suffix}"
+    return replace(spec, output=str(Path(spec.audit).parent / file))
+
+
+def end(
+    statement: Train, session: Session, entry: Entry, half: Half, job: JobFacts, summary: Mapping[str, Any]
+) -> Answer:
+    """Check what a job has trained on, and keep its model; one that has been kept already stays. Raises JobFailed, Unwritable."""
+    if (entry.directory / COMMIT).exists():
+        version = session.store.find(f"{statement.model.name}@{entry.version}")
+    else:
+        version = _kept(statement, session, entry, half.state, job, summary)
+    kept = version.json
+    facts = {
+        "model": version.name,
+        "version": version.version,
+        "rows": kept["rows"]["training"],
+        "validation_rows": kept["rows"]["validation"],
+        "epochs": len(kept["rows"]["audit"]),
+        **kept["metrics"],
+    }
+    return Answer(statement.place.text, one_row(facts), version, summary, half.notes)
+
+
+def _kept(
+    statement: Train,
+    session: Session,
+    entry: Entry,
+    state: Mapping[str, Any],
+    job: JobFacts,
+    summary: Mapping[str, Any],
+) -> Version:
+    epochs = _audited(entry.directory / AUDIT, state["training_rows"])
+    own = _is_own(statement, attributes.wanted(statement))
+    return entry.commit(
         {
             "format": FORMAT,
             "model": statement.model.name,
@@ -126,33 +187,24 @@ def _trained(
             "statement": statement.place.text,
             "dialect": session.source.dialect,
             "database": session.source.name,
-            "file": file,
+            "file": job.file,
             "target": statement.target.name if statement.target is not None else "dnn",
             "label": statement.label.name if statement.label is not None else None,
-            "columns": _columns(rows.training.schema, statement, plan),
-            "inputs": {one.column: one.name for one in plan.inputs} if plan is not None else {},
-            "model_zoo": None if plan is not None else str(Path(spec.model_zoo).resolve()),
-            "model_def": spec.model_def,
-            "model_params": dict(spec.model_params),
-            "minibatch_size": spec.minibatch_size,
+            "columns": state["columns"],
+            "inputs": state["inputs"],
+            "model_zoo": None if own else job.model_zoo,
+            "model_def": job.model_def,
+            "model_params": dict(job.model_params),
+            "minibatch_size": job.minibatch_size,
             "rows": {
-                "select": rows.training.rows,
-                "training": rows.training.training_rows,
-                "validation": rows.validation_rows,
+                "select": state["rows"],
+                "training": state["training_rows"],
+                "validation": state["validation_rows"],
                 "audit": epochs,
             },
             "metrics": _metrics(summary),
         }
     )
-    facts = {
-        "model": version.name,
-        "version": version.version,
-        "rows": rows.training.training_rows,
-        "validation_rows": rows.validation_rows,
-        "epochs": len(epochs),
-        **_metrics(summary),
-    }
-    return Answer(statement.place.text, one_row(facts), version, summary, notes)
 
 
 def _is_own(statement: Train, wanted: Wanted) -> bool:
@@ -171,6 +223,17 @@ def _is_own(statement: Train, wanted: Wanted) -> bool:
         raise target.place.error(
             f"{target.name} is of a model zoo, which has a feed of its own for the rows; leave COLUMN out"
         )
+    if wanted.metrics:
+        raise attributes.place_of(statement.attributes, "validation.metrics").error(
+            f"{target.name} is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out, and choose "
+            "those that are shown in TO EVALUATE"
+        )
+    for name in wanted.plan:
+        if name.startswith("optimizer."):
+            raise attributes.place_of(statement.attributes, name).error(
+                f"{target.name} is of a model zoo, which has an optimizer of its own; leave {name} out, or pass it as model.NAME to "
+                "the function"
+            )
     return False
 
 
@@ -189,7 +252,7 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
     )
     if apart is None:
         return _Rows(taken, taken.validation, taken.validation_rows)
-    place = statement.attributes.places["validation.select"]
+    place = attributes.place_of(statement.attributes, "validation.select")
     try:
         found = session.source.schema(apart)
         if missing := [name for name in taken.schema.names if name not in found.names]:
@@ -228,10 +291,9 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
         )
 
 
-def _audited(directory: Path, rows: _Rows) -> list[int]:
+def _audited(directory: Path, expected: int) -> list[int]:
     """Return the records of each epoch, by the workers' own records. Raises JobFailed if they are not the rows of the SELECT."""
     report = audit(directory)
-    expected = rows.training.training_rows
     counted = [epoch.counted for epoch in report.epochs]
     if any(epoch.expected != expected for epoch in report.epochs) or any(
         one != expected for one in counted[:-1]

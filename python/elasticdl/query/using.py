@@ -6,8 +6,7 @@ transaction.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from elasticdl.errors import BadInput, JobFailed
 from elasticdl.query import attributes, check, jobs, results, snapshot
 from elasticdl.query.answer import Answer
+from elasticdl.query.jobs import Half
 from elasticdl.query.session import Session, placed
 from elasticdl.query.snapshot import Snapshot
 from elasticdl.query.source import Into
@@ -26,7 +26,7 @@ from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
-    from elasticdl.query.registry import Version
+    from elasticdl.query.registry import Rooms, Version
 
 _PREDICTION = "prediction"
 """The column of a model with one output that has no name."""
@@ -34,51 +34,70 @@ _OF_RECORDS = ("shard", "record")
 """Columns of predictions that say which record a row is of."""
 
 
-def predict(statement: Predict, session: Session) -> Answer:
-    """Predict for the rows of a SELECT. Raises BadStatement before anything is made, JobFailed, Unwritable or Interrupted later."""
+def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | Answer:
+    """Put the rows of a prediction into files; of a dry run return what would be done.
+
+    Raises BadStatement before anything is made, Unwritable later.
+    """
     wanted = attributes.wanted(statement)
     version = session.find(statement.model)
-    mode = Into(wanted.into)
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
     check.use(statement, schema, version.json["columns"], None)
-    check_table(statement.table, mode, session)
+    check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
-    with session.store.work() as work:
-        found = taken(statement, session, work.directory)
-        output = work.directory / "predictions"
-        made = _use(version) | {
-            "prediction_data": str(found.training),
-            "output": str(output),
-            "output_format": "parquet",
-        }
-        with placed(statement):
-            spec = jobs.spec_of(
-                JobKind.PREDICT, version.name, made, _sized(version), wanted.settings, session.flags
-            )
-        summary = jobs.run(spec)
-        joined = _joined(found, output, statement, version, wanted.extra_outputs)
-        first = next(joined)
-        batches = chain([first], joined)
-        if statement.table is None:
-            rows = pa.Table.from_batches(batches, first.schema)
-            return Answer(statement.place.text, rows, version, summary)
-        count = write(statement.table, batches, mode, version, session)
-        facts = {
-            "table": statement.table.name,
-            "rows": count,
-            "model": version.name,
-            "version": version.version,
-        }
-        return Answer(statement.place.text, one_row(facts), version, summary)
+    work = rooms.work()
+    found = taken(statement, session, work.directory)
+    output = str(work.directory / "predictions")
+    made = _use(version) | {
+        "prediction_data": str(found.training),
+        "output": output,
+        "output_format": "parquet",
+    }
+    state = {
+        "work": str(work.directory),
+        "model": str(version),
+        "rows": found.to_json(),
+        "output": output,
+    }
+    derived, reasons = _sized(version, found.rows)
+    return Half(JobKind.PREDICT, version.name, made, derived, wanted.settings, state, reasons=reasons)
 
 
-def evaluate(statement: Evaluate, session: Session) -> Answer:
-    """Evaluate a model on the rows of a SELECT. Raises as `predict`."""
+def end_predict(
+    statement: Predict, session: Session, half: Half, summary: Mapping[str, Any], name: str
+) -> Answer:
+    """Join predictions to their rows, and write or return them; `name` is that of this write and of no other.
+
+    Raises BadStatement, JobFailed, Unwritable.
+    """
+    wanted = attributes.wanted(statement)
+    version = session.store.find(half.state["model"])
+    found = Snapshot.from_json(half.state["rows"])
+
+    def joined() -> Iterator[pa.RecordBatch]:
+        return _joined(found, Path(half.state["output"]), statement, version, wanted.extra_outputs)
+
+    if statement.table is None:
+        batches = joined()
+        first = next(batches)
+        rows = pa.Table.from_batches(chain([first], batches), first.schema)
+        return Answer(statement.place.text, rows, version, summary)
+    write(statement.table, joined, Into(wanted.into), version, session, name)
+    facts = {
+        "table": statement.table.name,
+        "rows": found.rows,
+        "model": version.name,
+        "version": version.version,
+    }
+    return Answer(statement.place.text, one_row(facts), version, summary)
+
+
+def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half | Answer:
+    """Put the rows of an evaluation into files. Raises as `begin_predict`."""
     wanted = attributes.wanted(statement)
     version = session.find(statement.model)
-    mode = Into(wanted.into)
     label = version.json["label"]
     if statement.label is not None and label is not None and statement.label.name != label:
         raise statement.label.place.error(
@@ -87,17 +106,23 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
     check.use(statement, schema, version.json["columns"], label)
-    check_table(statement.table, mode, session)
+    check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
-    with session.store.work() as work:
-        found = taken(statement, session, work.directory, label)
-        made = _use(version) | {"validation_data": str(found.training)}
-        with placed(statement):
-            spec = jobs.spec_of(
-                JobKind.EVALUATE, version.name, made, _sized(version), wanted.settings, session.flags
-            )
-        summary = jobs.run(spec)
+    work = rooms.work()
+    found = taken(statement, session, work.directory, label)
+    made = _use(version) | {"validation_data": str(found.training)}
+    state = {"work": str(work.directory), "model": str(version)}
+    derived, reasons = _sized(version, found.rows)
+    return Half(JobKind.EVALUATE, version.name, made, derived, wanted.settings, state, reasons=reasons)
+
+
+def end_evaluate(
+    statement: Evaluate, session: Session, half: Half, summary: Mapping[str, Any], name: str
+) -> Answer:
+    """Return what an evaluation found, written as well if a table is named. Raises as `end_predict`."""
+    wanted = attributes.wanted(statement)
+    version = session.store.find(half.state["model"])
     values = {
         name.removeprefix("val_"): float(value)
         for name, value in (summary.get("metrics") or {}).items()
@@ -107,7 +132,7 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
         values = _chosen(values, wanted.metrics, statement)
     rows = pa.table({"metric": list(values), "value": pa.array(list(values.values()), pa.float64())})
     if statement.table is not None:
-        write(statement.table, iter(rows.to_batches()), mode, version, session)
+        write(statement.table, lambda: iter(rows.to_batches()), Into(wanted.into), version, session, name)
     return Answer(statement.place.text, rows, version, summary)
 
 
@@ -122,11 +147,19 @@ def check_table(table: Named | None, mode: Into, session: Session) -> None:
 
 
 def write(
-    table: Named, rows: Iterator[pa.RecordBatch], mode: Into, version: Version, session: Session
-) -> int:
-    """Write a result into a table in one transaction, and return its rows. Raises BadStatement at the table's name, Unwritable."""
+    table: Named,
+    rows: Callable[[], Iterator[pa.RecordBatch]],
+    mode: Into,
+    version: Version,
+    session: Session,
+    name: str,
+) -> None:
+    """Write a result into a table in one transaction, unless the write of this name has been done.
+
+    Raises BadStatement at the table's name, Unwritable.
+    """
     try:
-        return results.write(session.source, table.name, rows, mode, f"{version} {secrets.token_hex(8)}")
+        results.once(session.source, table.name, rows, mode, f"{version} {name}")
     except BadInput as error:
         raise table.place.error(str(error)) from None
 
@@ -160,8 +193,10 @@ def _use(version: Version) -> dict[str, object]:
     return made
 
 
-def _sized(version: Version) -> Mapping[str, object]:
-    return {"minibatch_size": version.json["minibatch_size"]}
+def _sized(version: Version, rows: int) -> tuple[Mapping[str, object], Mapping[str, str]]:
+    """Return settings that follow from the model and its rows, and the reasons of those that a person should know."""
+    workers, why = jobs.workers(rows)
+    return {"minibatch_size": version.json["minibatch_size"], "num_workers": workers}, {"num_workers": why}
 
 
 def foreseen(table: Named | None, version: Version) -> pa.Table:
@@ -175,7 +210,7 @@ def _chosen(values: Mapping[str, float], names: tuple[str, ...], statement: Eval
     """Return the metrics that are asked for. Raises BadStatement for one that the model does not have."""
     for name in names:
         if name not in values:
-            raise statement.attributes.places["validation.metrics"].error(
+            raise attributes.place_of(statement.attributes, "validation.metrics").error(
                 f"the model has no metric {name!r}; it has {', '.join(values)}, as validation.metrics said when it was trained"
             )
     return {name: values[name] for name in names}
@@ -185,7 +220,12 @@ def _joined(
     rows: Snapshot, output: Path, statement: Predict, version: Version, extra: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows with their predictions: both are in the order of the rows. Raises JobFailed if one has more."""
-    predicted = _Predicted(sorted(output.glob("*.parquet")))
+    files = sorted(output.glob("*.parquet"))
+    if not files:
+        raise JobFailed(
+            f"there are no predictions in {output}, which has been removed; run the statement again"
+        )
+    predicted = _Predicted(files)
     named = _outputs(predicted.names, statement, version, extra)
     count = 0
     for batch in rows.selected():
@@ -213,7 +253,7 @@ def _outputs(
     found = {statement.column.name: main}
     for name in extra:
         if name not in names:
-            raise statement.attributes.places["predict.extra_outputs"].error(
+            raise attributes.place_of(statement.attributes, "predict.extra_outputs").error(
                 f"the model has no output {name!r}; it has {', '.join(names)}"
             )
         found[name] = name

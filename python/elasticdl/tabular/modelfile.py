@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,8 @@ def _of(kind: type, output: str) -> Any:
 
         def update_state(self, labels: Any, predictions: Any, sample_weight: Any = None) -> Any:
             """Add a batch."""
-            values = predictions[output]
+            # of one output a job gives the values themselves
+            values = predictions[output] if isinstance(predictions, Mapping) else predictions
             return super().update_state(labels, values[:, 1] if positive else values, sample_weight)
 
     return OfOutput()

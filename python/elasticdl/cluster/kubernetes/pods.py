@@ -148,9 +148,9 @@ def failed(pod: Mapping[str, Any]) -> bool:
     return status.get("phase") == "Failed" and _disruption(status) is None
 
 
-def last_line(pod: Mapping[str, Any]) -> str:
+def last_line(pod: Mapping[str, Any], names: Sequence[str] = tuple(Role)) -> str:
     """Return the last line of what a pod that has ended said, empty if its status does not show it."""
-    container = own_container(pod.get("status", {}).get("containerStatuses"))
+    container = own_container(pod.get("status", {}).get("containerStatuses"), names)
     lines = str(container.get("state", {}).get("terminated", {}).get("message", "")).strip().splitlines()
     return lines[-1] if lines else ""
 
@@ -204,9 +204,9 @@ def _said(status: Mapping[str, Any]) -> str:
     return f"{status.get('reason', '')}: {status.get('message', '')}".strip(": ") or "the cluster gave it up"
 
 
-def waits_for(status: Mapping[str, Any]) -> str:
+def waits_for(status: Mapping[str, Any], names: Sequence[str] = tuple(Role)) -> str:
     """Return why a pod does not run yet, by its status."""
-    waiting = own_container(status.get("containerStatuses")).get("state", {}).get("waiting", {})
+    waiting = own_container(status.get("containerStatuses"), names).get("state", {}).get("waiting", {})
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no node yet")
