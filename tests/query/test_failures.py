@@ -45,6 +45,12 @@ GRAMMAR = {
         "  SELECT * FROM t TO PREDICT out.y USING m LIMIT 3",
         "                                           ^^^^^",
     ),
+    "clauses in another order": (
+        "SELECT * FROM t TO PREDICT out.y USING m WITH predict.into=append",
+        "my.sql:1: the statement should end before 'WITH'; WITH, COLUMN and LABEL come before INTO and USING",
+        "  SELECT * FROM t TO PREDICT out.y USING m WITH predict.into=append",
+        "                                           ^^^^",
+    ),
     "a string without end": (
         "SELECT 'it's' AS a, b FROM t",
         "my.sql:1: what begins here does not end; close it with '",
