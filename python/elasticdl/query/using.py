@@ -41,7 +41,7 @@ def predict(statement: Predict, session: Session) -> Answer:
     mode = Into(wanted.into)
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], None)
+    check.use(statement, schema, version.json["columns"], None, session.source.dialect)
     check_table(statement.table, mode, session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
@@ -86,7 +86,7 @@ def evaluate(statement: Evaluate, session: Session) -> Answer:
         )
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label)
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
     check_table(statement.table, mode, session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
