@@ -45,6 +45,12 @@ GRAMMAR = {
         "  SELECT * FROM t TO PREDICT out.y USING m LIMIT 3",
         "                                           ^^^^^",
     ),
+    "clauses in another order": (
+        "SELECT * FROM t TO PREDICT out.y USING m WITH predict.into=append",
+        "my.sql:1: the statement should end before 'WITH'; WITH, COLUMN and LABEL come before INTO and USING",
+        "  SELECT * FROM t TO PREDICT out.y USING m WITH predict.into=append",
+        "                                           ^^^^",
+    ),
     "a string without end": (
         "SELECT 'it's' AS a, b FROM t",
         "my.sql:1: what begins here does not end; close it with '",
@@ -282,11 +288,11 @@ def test_a_column_twice() -> None:
     )
 
 
-def _used(found: pa.Schema, needed: dict[str, str]) -> str:
+def _used(found: pa.Schema, needed: dict[str, str], dialect: str = "duckdb") -> str:
     (statement,) = grammar.parse("SELECT * FROM t TO PREDICT p.y USING m", "duckdb", "my.sql")
     assert isinstance(statement, Predict)
     with pytest.raises(BadStatement) as caught:
-        check.use(statement, found, needed, None)
+        check.use(statement, found, needed, None, dialect)
     return str(caught.value).split("\n")[0]
 
 
@@ -301,6 +307,7 @@ def test_a_column_of_another_type_than_trained() -> None:
     assert _used(SCHEMA, {"age": "text"}) == (
         'my.sql:1: the column \'age\' is int64 here, and was text when m was trained; write CAST("age" AS VARCHAR) AS "age"'
     )
+    assert _used(SCHEMA, {"age": "text"}, "mysql").endswith("write CAST(`age` AS CHAR) AS `age`")
     (statement,) = grammar.parse("SELECT * FROM t TO PREDICT p.y USING m", "duckdb")
     assert isinstance(statement, Predict)
     check.use(statement, SCHEMA, {"age": "number", "年龄": "integer"}, None)  # numbers are numbers

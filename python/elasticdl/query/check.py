@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import BadInput, BadStatement
 from elasticdl.query.script import Place
 from elasticdl.query.statements import Evaluate, Explain, Predict, Query, Train
+from elasticdl.spec.databases import quoted
 from elasticdl.spec.edge import nearest
 from elasticdl.tabular.columns import ColumnList, Name, names
 from elasticdl.tabular.kinds import Kind, kind_of
@@ -45,6 +46,7 @@ def use(
     schema: pa.Schema,
     needed: Mapping[str, str],
     label: str | None,
+    dialect: str = "duckdb",
 ) -> None:
     """Check that a SELECT has what a model needs.
 
@@ -53,6 +55,7 @@ def use(
         schema: of the SELECT.
         needed: the columns that the model was trained on, and their kinds (`tabular.kinds.Kind`).
         label: the column with the true values; None where none is needed.
+        dialect: of the database, for what a message says to write.
 
     Raises BadStatement.
     """
@@ -72,12 +75,21 @@ def use(
         if _is_open(found) or (now is not None and _class(now) == _class(trained)):
             continue
         cast = _CASTS.get(trained)
-        then = (
-            f'write CAST("{name}" AS {cast}) AS "{name}"' if cast else "SELECT it as it was in the training"
-        )
+        then = f"write {_cast(name, cast, dialect)}" if cast else "SELECT it as it was in the training"
         raise _short(place).error(
             f"the column {name!r} is {found} here, and was {trained} when {statement.model.name} was trained; {then}"
         )
+
+
+def _cast(name: str, kind: str, dialect: str) -> str:
+    """Return how a database's SQL gives a column another type."""
+    text = f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
+    if dialect == "duckdb":
+        return text
+    from sqlglot import transpile
+
+    (written,) = transpile(f"SELECT {text}", read="duckdb", write=dialect)
+    return str(written).removeprefix("SELECT ")
 
 
 def located(error: BadInput, statement: Train | Predict | Evaluate | Explain) -> BadStatement:

@@ -48,7 +48,7 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     label = version.json["label"] if method == PERMUTATION else None
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label)
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
     check_table(statement.table, mode, session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)

@@ -51,6 +51,7 @@ _WEIGHTED = (
     "is not here: a SELECT that splits the weights off gives EMBEDDING(SPARSE(x, n), width, sum) its ids"
 )
 _CLAUSES = ("WITH", "COLUMN", "LABEL", "INTO", "USING", "FOR")
+_ORDER = "; WITH, COLUMN and LABEL come before INTO and USING"
 _LITERALS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None, "NONE": None}
 
 
@@ -407,7 +408,8 @@ class _Reader:
         if token is None:
             return
         if token.kind is Kind.NAME:
-            near = nearest(token.text.upper(), _CLAUSES)
+            word = token.text.upper()
+            near = _ORDER if word in _CLAUSES else nearest(word, _CLAUSES)
             raise self._error(token, f"the statement should end before {token.text!r}{near}")
         raise self._error(token, f"the statement should end before {token.text!r}")
 

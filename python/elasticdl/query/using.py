@@ -43,7 +43,7 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
     version = session.find(statement.model)
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], None)
+    check.use(statement, schema, version.json["columns"], None, session.source.dialect)
     check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
@@ -105,7 +105,7 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
         )
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label)
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
     check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
