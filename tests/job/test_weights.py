@@ -88,8 +88,6 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
             assert word in result.err
         assert not [path for path in tmp_path.iterdir() if "refused" in path.name]
 
-    refuse("leave one of the two out", trained_model=tmp_path / "petals.npz")
-    refuse("--trained_model or --checkpoint_dir_for_init is required", checkpoint_dir_for_init="")
     refuse("does not exist", checkpoint_dir_for_init=tmp_path / "nowhere")
     refuse(f"{newest} is of another model", "weight (1,)", model_def="weighed.custom_model")
     flip(newest / "part-0")

@@ -494,3 +494,14 @@ def test_a_flag_says_whose_weights_are_used_before_the_job_file_of_the_training(
     assert build(given, JobKind.EVALUATE).checkpoint_dir_for_init == "c"
     spec = build({**given, "trained_model": Given("m.keras", "--trained_model")}, JobKind.EVALUATE)
     assert (spec.trained_model, spec.checkpoint_dir_for_init) == ("m.keras", "")
+
+
+@pytest.mark.parametrize("kind", [JobKind.EVALUATE, JobKind.PREDICT])
+def test_weights_are_of_one_place(kind: JobKind) -> None:
+    data = {"validation_data": "v"} if kind is JobKind.EVALUATE else {"prediction_data": "v", "output": "o"}
+    given = {"model_def": "a.b", **data}
+    with pytest.raises(BadSetting, match="--trained_model or --checkpoint_dir_for_init is required"):
+        build(from_arguments(given), kind)
+    both = {"trained_model": "m.keras", "checkpoint_dir_for_init": "c"}
+    with pytest.raises(BadSetting, match="those of --trained_model already; leave one of the two out"):
+        build(from_arguments({**given, **both}), kind)
