@@ -24,6 +24,7 @@ PARTS = (
     "ring",
     "servers",
     "masters",
+    "scale",
     "jobs",
     "sql",
     "checkpoints",
