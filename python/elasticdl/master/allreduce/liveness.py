@@ -177,8 +177,12 @@ class Liveness:
         return next(self._joining(core), None) is not None
 
     def _joining(self, core: MasterCore) -> Iterator[Seen]:
-        found = (self.seen[member] for member in self.blank)
+        found = self.candidates()
         return (seen for seen in found if seen.connection is not None and self.may_join(core, seen))
+
+    def candidates(self) -> Iterator[Seen]:
+        """Yield those of whom some may join."""
+        return (self.seen[member] for member in self.blank)
 
     def may_join(self, core: MasterCore, seen: Seen) -> bool:
         """Tell whether a member may stand in a view for the first time."""
