@@ -25,6 +25,7 @@ PARTS = (
     "servers",
     "masters",
     "scale",
+    "streams",
     "jobs",
     "sql",
     "checkpoints",

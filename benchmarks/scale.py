@@ -50,7 +50,7 @@ from elasticdl.master.core.recordforms import record_to_json
 from elasticdl.master.core.records import ViewRecord
 from elasticdl.master.processes import replicas
 from elasticdl.master.processes.replicas import ReplicaSet
-from elasticdl.master.running.runner import TOGETHER
+from elasticdl.master.running.gathering import TOGETHER
 
 RECORDS = 1_000_000_000
 MINIBATCH = 64

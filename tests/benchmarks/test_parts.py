@@ -117,7 +117,7 @@ def test_an_unknown_part_is_refused() -> None:
     done = run("rings")
     assert done.returncode == 2
     assert (
-        "there is no rings; parts are recovery, fit, loops, modelfiles, samples, inputs, ring, servers, masters, scale, jobs, sql, checkpoints"
+        "there is no rings; parts are recovery, fit, loops, modelfiles, samples, inputs, ring, servers, masters, scale, streams, jobs, sql, checkpoints"
         in done.stderr
     )
 

@@ -263,9 +263,7 @@ class Liveness:
         if view is None or now < self.calm_until:
             return self
         times = core.settings.times
-        until = (
-            now + times.alone
-        )  # nobody who is told to stop from now on is suspected of not answering before that
+        until = now + times.alone  # before it, nobody is suspected of not answering a stop that follows
         for peer in view.members:
             if not is_gone(core, peer):
                 until = min(until, self._well_until(times, links, peer.id, view))

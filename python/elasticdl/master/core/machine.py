@@ -6,6 +6,8 @@ Half of a pure state machine: time and events in, instructions out (`events.py` 
 `master/allreduce/machine.py` for synchronous jobs and `master/ps/machine.py` for jobs with parameter servers. All memory but the journal
 may be lost at any moment: telling is done by levels (what should this connection know by now?) and not by remembering what is still to be
 told.
+
+One file because each method is a step of the one transition that all masters have in common.
 """
 
 from __future__ import annotations

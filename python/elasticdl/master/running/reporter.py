@@ -153,7 +153,7 @@ class Reporter:
         return not rests
 
     def show(self, now: float, status: JobStatus) -> None:
-        """Show how the job stands at `now`, when it was asked for."""
+        """Show the status of `now`."""
         self._server.publish(status)
         self._store.show(status)
         for observer in self._observers:

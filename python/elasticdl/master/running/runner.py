@@ -58,6 +58,7 @@ from elasticdl.master.core.records import FailedRecord, FinishedRecord, ShardsRe
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes import starting
 from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.running import gathering
 from elasticdl.master.running.context import JobContext, Past
 from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
@@ -72,8 +73,6 @@ from elasticdl.spec.program import name_of
 _log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 0.25
-TOGETHER = 256
-"""Events of members that are taken at once: a few milliseconds, as others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,6 @@ _Incoming = (
     | _Storage
     | machine_events.ManifestWritten
 )
-
-
-_OfMember = MemberSaid | MemberOpened | MemberClosed
-_FROM_MEMBER = machine_events.Heard | machine_events.ConnectionOpened | machine_events.ConnectionLost
 
 
 class Runner(Generic[Machine]):
@@ -189,7 +184,7 @@ class Runner(Generic[Machine]):
         tick = time.monotonic() + self._strategy.tick_seconds
         while self._end is None:
             with contextlib.suppress(queue.Empty):
-                events = self._receive(max(0.0, tick - time.monotonic()))
+                events = gathering.receive(self._inbox, max(0.0, tick - time.monotonic()))
                 # After a stall of this process the old beats would speak against everybody.
                 self._listen()
                 self._take_all(events)
@@ -267,20 +262,10 @@ class Runner(Generic[Machine]):
 
     # ------------------------------------------------------------------ events in
 
-    def _receive(self, seconds: float) -> list[_Incoming]:
-        """Wait for an event; return it with what else members have said by then. Raises queue.Empty after so many seconds."""
-        events = [self._inbox.get(timeout=seconds)]
-        while isinstance(events[-1], _OfMember) and len(events) < TOGETHER:
-            try:
-                events.append(self._inbox.get_nowait())
-            except queue.Empty:
-                break
-        return events
-
     def _take_all(self, events: Sequence[_Incoming]) -> None:
         """Take events; of those that follow each other and come from members the last one says what is to be done."""
         for event, following in itertools.zip_longest(events, events[1:]):
-            self._more = isinstance(following, _OfMember)
+            self._more = gathering.is_of_member(following)
             if self._end is None:
                 self._take(event)
         self._more = False
@@ -426,7 +411,7 @@ class Runner(Generic[Machine]):
         """Give the machine events, and what comes of its instructions, until nothing is left."""
         while events:
             event = events.popleft()
-            more = self._more and isinstance(event, _FROM_MEMBER)
+            more = self._more and gathering.may_wait(event)
             self._machine, instructions = self._machine.handle(time.monotonic(), event, more=more)
             for instruction in instructions:
                 self._carry_out(instruction, events)
