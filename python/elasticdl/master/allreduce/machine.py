@@ -569,16 +569,18 @@ class AllReduceMaster(MasterCore):
         common = (self.journal, self.appending, gone, self.failures, stop, pending)
         if all(map(operator.is_, (*common, self.links, liveness.heard), self.told)):
             return self
-        is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
+        heard = self.gathered if concerned is None else (*self.gathered, concerned)
+        some = {one: self.links[one] for one in heard if one in self.links}
+        is_for_some = bool(some) and all(map(operator.is_, common, self.told))
         # Many come at once when a job begins or its master comes back: what one of them says is no news to the others.
-        links = {concerned: self.links[concerned]} if concerned is not None and is_for_one else self.links
+        links = some if is_for_some else self.links
         told = {
             connection: after
             for connection, link in links.items()
             if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
         }
         master = replace(self, links={**self.links, **told}) if told else self
-        return master if is_for_one else replace(master, told=(*common, master.links, liveness.heard))
+        return master if is_for_some else replace(master, told=(*common, master.links, liveness.heard))
 
     def _tell_one(
         self,

@@ -5,8 +5,9 @@ Which view follows is decided in `viewchange.py`. Rule numbers are those of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Report
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects
@@ -16,7 +17,7 @@ _CAUSES = 3
 """Reasons of members that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class ViewEnd:
     """What is known of the current view's end.
 

@@ -167,7 +167,7 @@ class MasterCore:
         checked_at: when the journal was last looked at for another master's records.
         doubted: a process has seen a later master, as it says, and no record of mine was appended since.
         over: this master has ended.
-        gathered: events were taken from which everything still is to follow.
+        gathered: connections of the events that were taken, and from which everything still is to follow.
     """
 
     gathers: ClassVar[bool] = False
@@ -193,7 +193,7 @@ class MasterCore:
     checked_at: float = 0.0
     doubted: bool = False
     over: bool = False
-    gathered: bool = False
+    gathered: tuple[int, ...] = ()
 
     @property
     def wanted(self) -> int:
@@ -219,12 +219,11 @@ class MasterCore:
         master = self._wake(now)._take(now, event, out)
         if master.over or master._can_wait(event):
             return master, tuple(out)
-        if more and self.gathers:
-            return master if master.gathered else replace(master, gathered=True), tuple(out)
+        if more and self.gathers and isinstance(event, ConnectionOpened | ConnectionLost | Heard):
+            return replace(master, gathered=(*master.gathered, event.connection)), tuple(out)
         concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
-        if master.gathered:
-            master, concerned = replace(master, gathered=False), None
-        return master._settle(now, concerned, out), tuple(out)
+        master = master._settle(now, concerned, out)
+        return replace(master, gathered=()) if master.gathered else master, tuple(out)
 
     def _can_wait(self, event: Event) -> bool:
         """Tell whether what follows from an event is time enough for the next tick, as with heartbeats."""
