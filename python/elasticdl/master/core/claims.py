@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from elasticdl.control.protocol.messages import (
     NOTES,
@@ -104,7 +104,8 @@ def _out_of_bounds(value: object, what: str) -> str | None:
     if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
     parts: list[tuple[str, object]]
-    if (names := _names(type(value))) is not None:
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
         parts = [(name, getattr(value, name)) for name in names]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         parts = list(zip(value._fields, value, strict=True))
