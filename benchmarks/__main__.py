@@ -24,6 +24,8 @@ PARTS = (
     "ring",
     "servers",
     "masters",
+    "scale",
+    "streams",
     "jobs",
     "sql",
     "checkpoints",

@@ -22,6 +22,7 @@ import pytest
 
 from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.control.protocol import codec
 from elasticdl.control.protocol.messages import (
     Data,
     Finished,
@@ -597,6 +598,27 @@ def test_messages_pass_the_gate(close: Callable[[Any], Any]) -> None:
     assert here.next() == MemberClosed(connection)
 
 
+def test_what_several_members_are_sent_is_encoded_once(
+    close: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[Any] = []
+    encode = codec.encode_master
+    monkeypatch.setattr(codec, "encode_master", lambda message: (encoded.append(message), encode(message))[1])
+    here, seen = Events(), [Events(), Events()]
+    server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
+    for index, events in enumerate(seen):
+        member = MemberId(f"{index:032x}")
+        close(MemberStream(server.address, KEY, f"worker-{index}-1", member, events, JOB[Role.WORKER]))
+        events.until(StreamOpened)
+    connections = [here.next().connection, here.next().connection]
+    for said in (Welcome(1), Welcome(2)):
+        for connection in connections:
+            server.send(connection, said)
+    for events in seen:
+        assert [events.next(), events.next()] == [StreamReceived(Welcome(1)), StreamReceived(Welcome(2))]
+    assert encoded == [Welcome(1), Welcome(2)]
+
+
 def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], Any]) -> None:
     """Also what was sent just before the master's end."""
     here, seen = Events(), Events()
@@ -609,12 +631,12 @@ def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], A
     close(MemberStream(server.address, KEY, "worker-0-1", MEMBER, slowly, JOB[Role.WORKER]))
     connection = here.next().connection
     seen.until(StreamOpened)
-    data = Data(tuple(Shard("x" * 1000, 0, n) for n in range(1000)))
-    for _ in range(30):
+    sent = [Data(tuple(Shard("x" * 1000, start, n) for n in range(1000))) for start in range(15)]
+    for data in sent:
         server.send(connection, data)
     server.send(connection, Finished("done"))
     server.close()
-    assert [seen.next() for _ in range(30)] == [StreamReceived(data)] * 30
+    assert [seen.next() for _ in sent] == list(map(StreamReceived, sent))
     assert seen.next() == StreamReceived(Finished("done"))
     assert seen.next() == StreamClosed()
 

@@ -117,7 +117,7 @@ def test_metrics_of_some_results_only_count_for_nothing() -> None:
 
 
 def test_who_evaluates_is_at_the_gate_of_the_state_that_is_evaluated() -> None:
-    at = ((A, STATE), (B, StateId(6, 2)))
+    at = {A: STATE, B: StateId(6, 2)}
     assert Gates(at, begun()).evaluates(A)
     assert not Gates(at, begun()).evaluates(B), "it comes later"
     assert not Gates(at, begun()).evaluates(C)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from elasticdl.master.core import events as to_master
 from tests.simulation import schedules
 from tests.simulation.mistakes import looking
 from tests.simulation.mistakes.members import DonorGoesOn
 from tests.simulation.oracle import Violation
+from tests.simulation.world import World
 
 BATCH = 200
 
@@ -22,6 +25,21 @@ def test_no_schedule_breaks_a_promise(batch: int) -> None:
             schedules.run(seed)
         except Violation as violation:
             pytest.fail(f"{violation}; replay: python -m tests.simulation --seed {seed} --trace")
+
+
+class Bursts(World):
+    """Its master mostly has more at hand than what a member says, and looks at what follows with the next tick."""
+
+    def is_in_burst(self, event: Any) -> bool:
+        is_of_member = isinstance(
+            event, to_master.Heard | to_master.ConnectionOpened | to_master.ConnectionLost
+        )
+        return is_of_member and self.random.random() < 0.7
+
+
+def test_no_schedule_breaks_a_promise_when_a_master_takes_many_events_together() -> None:
+    for seed in range(BATCH):
+        schedules.run(seed, Bursts)
 
 
 def test_a_master_whose_worker_has_gone_to_another_one_is_replaced_although_all_leave() -> None:

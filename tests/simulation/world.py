@@ -251,11 +251,15 @@ class World:
             return
         if self.trace is not None and not isinstance(event, to_master.Tick | to_master.Beat):
             self.trace(f"          master {master.number} <- {event}")
-        master.machine, instructions = master.machine.handle(self.now, event)
+        master.machine, instructions = master.machine.handle(self.now, event, more=self.is_in_burst(event))
         for instruction in instructions:
             if self.trace is not None:
                 self.trace(f"          master {master.number} -> {instruction}")
             self.carry_out_master(master, instruction)
+
+    def is_in_burst(self, event: Any) -> bool:
+        """Tell whether the master has another event at hand; mostly it has none."""
+        return False
 
     def carry_out_master(self, master: MasterProcess, instruction: Any) -> None:
         match instruction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -168,6 +168,9 @@ class KeepStateAfterEviction(Mistaken):
             return None if isinstance(verdict, Evicted) else verdict
 
     class JoinsAgain(Liveness):
+        def candidates(self) -> Iterator[Seen]:
+            return iter(self.seen.values())
+
         def may_join(self, core: MasterCore, seen: Seen) -> bool:
             view, member = core.journal.view, seen.peer.id
             stood = view is not None and view.rank(member) is None and member in core.journal.known

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import KeysView
 from dataclasses import asdict, dataclass
 from typing import Any, NewType
 
@@ -55,18 +56,27 @@ SNAPSHOT = "snapshot"
 """In `View.sources`: this member loads the last snapshot record (only where nobody holds a state)."""
 
 
-_last_ranks: tuple[tuple[Peer, ...], dict[MemberId, int]] = ((), {})
-"""The members that `_ranks` was asked for last, and its answer; replaced in one piece, as threads share it."""
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Members of a view by id and by name."""
+
+    members: tuple[Peer, ...]
+    ranks: dict[MemberId, int]
+    names: dict[str, Peer]
 
 
-def _ranks(members: tuple[Peer, ...]) -> dict[MemberId, int]:
-    """Return the ranks of members; a master asks for those of the same view again and again, of each of a thousand."""
-    global _last_ranks
-    last, ranks = _last_ranks
-    if last is not members:
+_last_index = _Index((), {}, {})
+"""Of the members that `_index` was asked for last; replaced in one piece, as threads share it."""
+
+
+def _index(members: tuple[Peer, ...]) -> _Index:
+    """Return members by id and name; a master asks for those of the same view again and again, of each of a thousand."""
+    global _last_index
+    index = _last_index
+    if index.members is not members:
         ranks = {peer.id: rank for rank, peer in enumerate(members)}
-        _last_ranks = members, ranks
-    return ranks
+        index = _last_index = _Index(members, ranks, {peer.name: peer for peer in members})
+    return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,21 @@ class View:
 
     def rank(self, member: MemberId) -> int | None:
         """Return the rank of a member, or None if it is not in the view."""
-        return _ranks(self.members).get(member)
+        return _index(self.members).ranks.get(member)
+
+    def named(self, name: str) -> Peer | None:
+        """Return the member of this name, or None if it is not in the view."""
+        return _index(self.members).names.get(name)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """Return the names of all members."""
+        return _index(self.members).names.keys()
+
+    @property
+    def ids(self) -> KeysView[MemberId]:
+        """Return the ids of all members."""
+        return _index(self.members).ranks.keys()
 
     @property
     def writer(self) -> int:

@@ -192,6 +192,8 @@ class ControlServer:
         self._events: deque[tuple[float, Any]] = deque(
             maxlen=_EVENTS
         )  # with their times; encoded once for all
+        self._last: tuple[MasterMessage | None, Any] = None, None
+        """What was sent last, and its wire form: a view is sent to a thousand members, and has them all."""
         self._closed = False
         self._refused = 0
         self._proxy: TlsProxy | None = None
@@ -247,7 +249,11 @@ class ControlServer:
         outbox = self._outboxes.get(connection)
         if outbox is None:
             return False
-        outbox.put(self._codec.encode_master(message))
+        last, encoded = self._last
+        if message != last:
+            encoded = self._codec.encode_master(message)
+            self._last = message, encoded
+        outbox.put(encoded)
         return True
 
     def refuse(self, connection: int, reason: str) -> None:

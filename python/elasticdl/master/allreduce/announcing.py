@@ -27,13 +27,14 @@ def announced(
     if before is None:
         return said
     kept = {peer.id for peer in view.members}
+    parts = view.reason.split("; ") if left_out else []
+    reasons = {part.partition(" ")[0]: part for part in reversed(parts)}
     for peer in before.members:
         if peer.id in kept:
             continue
         if peer.name in left_out:
             # The view's reason names everybody who leaves; this event is about one of them.
-            parts = [part for part in view.reason.split("; ") if part.startswith(f"{peer.name} ")]
-            why = parts[0] if parts else f"{peer.name} is left out"
+            why = reasons.get(peer.name, f"{peer.name} is left out")
             said.append(_of(view, EventKind.EVICTED, peer.name, why))
         elif liveness.has_drained(peer.id, before):
             said.append(_of(view, EventKind.DRAINED, peer.name, f"{peer.name} has left at a step boundary"))

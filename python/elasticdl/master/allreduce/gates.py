@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import AtGate, Evaluated, MetricValues, TaskLeased, TaskResult
@@ -20,12 +20,12 @@ class Gates:
     """The gate that members of the current view are at.
 
     Attributes:
-        at: of the current view, who is at which state's gate.
+        at: of the current view, who is at which state's gate, in the order in which they came.
         evaluation: of one state, None while none is under way.
         added_up: what all its tasks have added up.
     """
 
-    at: tuple[tuple[MemberId, StateId], ...] = ()
+    at: Mapping[MemberId, StateId] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     added_up: bytes | None = None
 
@@ -39,7 +39,9 @@ class Gates:
         view, evaluation = journal.view, self.evaluation
         if view is None or said.view != view.id or view.rank(member) is None:
             return self
-        at = (*((one, state) for one, state in self.at if one != member), (member, said.state))
+        at = dict(self.at)
+        at.pop(member, None)  # who says so again is the last
+        at[member] = said.state
         if evaluation is not None and evaluation.state.step >= said.state.step:
             return replace(self, at=at, evaluation=evaluation.free(member))
         begins = self.may_record(journal, said.state)
@@ -78,8 +80,8 @@ class Gates:
     def in_view(self, view: View) -> Gates:
         """Return what holds when a view begins: what was evaluated of its base stays."""
         if self.evaluation is None or self.evaluation.state != view.base:
-            return replace(self, at=(), evaluation=None, added_up=None)
-        return replace(self, at=(), evaluation=self.evaluation.free_all())
+            return replace(self, at={}, evaluation=None, added_up=None)
+        return replace(self, at={}, evaluation=self.evaluation.free_all())
 
     def journalled(self, record: EvaluatedRecord) -> Gates:
         """Return what holds when metrics are journalled."""
@@ -114,7 +116,7 @@ class Gates:
         """Return the state at whose gate all members of a view are, None if some are not."""
         if len(self.at) < len(view.members):
             return None
-        states = {state for _, state in self.at}
+        states = set(self.at.values())
         return states.pop() if len(states) == 1 else None
 
     def parts(self, core: MasterCore, liveness: Liveness, view: View) -> str | None:
@@ -124,14 +126,14 @@ class Gates:
             return None
         if core.journal.stopping is not None:
             return "the job is stopping"
-        if liveness.joiners(core):
+        if liveness.has_joiner(core):
             return "somebody joins"
         draining = [seen.report.draining for seen in liveness.present(core, view)]
         return "somebody drains" if any(draining) and not all(draining) else None
 
     def evaluates(self, member: MemberId) -> bool:
         """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
-        return self.evaluation is not None and (member, self.evaluation.state) in self.at
+        return self.evaluation is not None and self.at.get(member) == self.evaluation.state
 
     def dealt(
         self, now: float, journal: Journal, members: Sequence[MemberId]
@@ -140,6 +142,6 @@ class Gates:
         evaluation, view = self.evaluation, journal.view
         if evaluation is None or view is None or not self.may_record(journal, evaluation.state):
             return self, []
-        here = [member for member in members if (member, evaluation.state) in self.at]
+        here = [member for member in members if self.at.get(member) == evaluation.state]
         evaluation, dealt = evaluation.dealt(now, here, len(view.members), self.added_up)
         return (replace(self, evaluation=evaluation) if dealt else self), dealt

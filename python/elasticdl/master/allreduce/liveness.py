@@ -34,12 +34,22 @@ class Liveness:
         view_at: when the current view was appended or read.
         accusations: of the current view.
         accused_at: when a member of the current view was accused first.
+        blank: who had no state and no view when it reported last, without those that were cut off in an earlier view: who may join.
+        leavers: who drains, without those of earlier views.
+        sealed: the highest view that any of those heard of has sealed.
+        heard: another value whenever a member registers, reports, commits or is cut off; heartbeats leave it.
+        calm_until: before this time nobody of the current view is suspected, unless a member is accused or cut off meanwhile.
     """
 
     seen: Mapping[MemberId, Seen] = field(default_factory=dict)
     view_at: float = 0.0
     accusations: tuple[Accusation, ...] = ()
     accused_at: Mapping[MemberId, float] = field(default_factory=dict)
+    blank: Mapping[MemberId, None] = field(default_factory=dict)
+    leavers: frozenset[MemberId] = frozenset()
+    sealed: int = 0
+    heard: object = None
+    calm_until: float = -math.inf
 
     # ------------------------------------------------------------------ what comes in
 
@@ -48,7 +58,8 @@ class Liveness:
         known = self.seen.get(peer.id)
         if known is None:
             return self._noted(Seen(peer, report, connection, now))
-        return self._noted(replace(known, peer=peer, report=report, connection=connection, cut_at=None))
+        again = replace(known, peer=peer, report=report, connection=connection, cut_at=None)
+        return replace(self._noted(again), calm_until=-math.inf)
 
     def reported(self, member: MemberId, report: Report) -> Liveness:
         """Return what holds when a member says what it holds and promises."""
@@ -60,7 +71,7 @@ class Liveness:
         seen = self.seen.get(member)
         if seen is None or seen.connection != connection:
             return self
-        return self._noted(replace(seen, connection=None, cut_at=now))
+        return replace(self._noted(replace(seen, connection=None, cut_at=now)), calm_until=-math.inf)
 
     def beaten(self, now: float, beat: Beat) -> Liveness:
         """Return what holds when a heartbeat comes."""
@@ -69,7 +80,8 @@ class Liveness:
             return self
         said = (beat.view, beat.step, beat.progress)
         moved_at = seen.moved_at if said == seen.beat else now
-        return self._noted(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
+        beaten = replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at)
+        return replace(self, seen={**self.seen, beat.member: beaten})
 
     def committed(self, view: View, member: MemberId, progress: Progress) -> Liveness:
         """Return what holds when a member says which state it has in the current view."""
@@ -82,14 +94,39 @@ class Liveness:
     def accused(self, now: float, accusation: Accusation) -> Liveness:
         """Return what holds when a member of the current view blames another one of it."""
         accused_at = {MemberId(accusation.accused): now, **self.accused_at}
-        return replace(self, accusations=(*self.accusations, accusation), accused_at=accused_at)
+        accusations = (*self.accusations, accusation)
+        return replace(self, accusations=accusations, accused_at=accused_at, calm_until=-math.inf)
 
-    def in_view(self, now: float) -> Liveness:
+    def in_view(self, now: float, view: View | None) -> Liveness:
         """Return what holds when a view begins: what was said against members of the one before is forgotten."""
-        return replace(self, view_at=now, accusations=(), accused_at={})
+        leavers = self.leavers if view is None else self.leavers & view.ids
+        return replace(
+            self,
+            view_at=now,
+            accusations=(),
+            accused_at={},
+            blank={member: None for member in self.blank if self.seen[member].connection is not None},
+            leavers=leavers,
+            calm_until=-math.inf,
+        )
 
     def _noted(self, seen: Seen) -> Liveness:
-        return replace(self, seen={**self.seen, seen.peer.id: seen})
+        member, report = seen.peer.id, seen.report
+        blank, leavers = self.blank, self.leavers
+        if (report.state is None and report.current == 0) != (member in blank):
+            blank = dict(blank)
+            if blank.pop(member, blank) is blank:
+                blank[member] = None
+        if report.draining != (member in leavers):
+            leavers = leavers ^ {member}
+        return replace(
+            self,
+            seen={**self.seen, member: seen},
+            blank=blank,
+            leavers=leavers,
+            sealed=max(self.sealed, report.sealed),
+            heard=seen,
+        )
 
     # ------------------------------------------------------------------ who is there
 
@@ -97,6 +134,10 @@ class Liveness:
         """Tell whether a member has promised to commit nothing more in a view."""
         seen = self.seen.get(member)
         return seen is not None and seen.report.sealed >= view.id
+
+    def is_sealed(self, view: View) -> bool:
+        """Tell whether a member of a view has promised to commit nothing more in it: of most views at most times nobody has."""
+        return self.sealed >= view.id and any(self.has_sealed(peer.id, view) for peer in view.members)
 
     def has_drained(self, member: MemberId, view: View | None) -> bool:
         """Tell whether a member left as it wished: it drained, and had promised to do nothing more."""
@@ -121,6 +162,11 @@ class Liveness:
             self.seen[peer.id] for peer in view.members if peer.id in self.seen and not is_gone(core, peer)
         )
 
+    def has_leaver(self, core: MasterCore, view: View) -> bool:
+        """Tell whether a member of a view that is not proven dead drains."""
+        ids = view.ids
+        return any(member in ids and not is_gone(core, self.seen[member].peer) for member in self.leavers)
+
     def joiners(self, core: MasterCore) -> list[Stander]:
         """Return who may join: registered, blank, connected, never stood in a view, not leaving; in the order of registration."""
         found = [Stander(seen.peer, seen.report, stayed=False) for seen in self._joining(core)]
@@ -131,9 +177,12 @@ class Liveness:
         return next(self._joining(core), None) is not None
 
     def _joining(self, core: MasterCore) -> Iterator[Seen]:
-        return (
-            seen for seen in self.seen.values() if seen.connection is not None and self.may_join(core, seen)
-        )
+        found = self.candidates()
+        return (seen for seen in found if seen.connection is not None and self.may_join(core, seen))
+
+    def candidates(self) -> Iterator[Seen]:
+        """Yield those of whom some may join."""
+        return (self.seen[member] for member in self.blank)
 
     def may_join(self, core: MasterCore, seen: Seen) -> bool:
         """Tell whether a member may stand in a view for the first time."""
@@ -173,13 +222,13 @@ class Liveness:
     ) -> dict[MemberId, str]:
         """Return who of the current view is suspected, and why."""
         view = core.journal.view
-        if view is None:
+        if view is None or now < self.calm_until:
             return {}
         times = core.settings.times
         doubtful = [
             peer
             for peer in view.members
-            if not is_gone(core, peer) and not self._is_well(now, times, links, peer.id, view)
+            if not is_gone(core, peer) and now >= self._well_until(times, links, peer.id, view)
         ]
         if not doubtful:
             return {}
@@ -205,17 +254,38 @@ class Liveness:
                 found[peer.id] = why
         return found
 
-    def _is_well(
-        self, now: float, times: Times, links: Mapping[int, Link], member: MemberId, view: View
-    ) -> bool:
-        """Tell at a glance whether nothing can speak against a member: of most members at most times nothing does."""
+    def looked(self, now: float, core: MasterCore, links: Mapping[int, Link]) -> Liveness:
+        """Return what holds after a look at each member of the current view, if it is time for one.
+
+        Between two looks nobody asks what speaks against a thousand members one by one.
+        """
+        view = core.journal.view
+        if view is None or now < self.calm_until:
+            return self
+        times = core.settings.times
+        until = now + times.alone  # before it, nobody is suspected of not answering a stop that follows
+        for peer in view.members:
+            if not is_gone(core, peer):
+                until = min(until, self._well_until(times, links, peer.id, view))
+                if until <= now:
+                    return self
+        return replace(self, calm_until=until)
+
+    def _well_until(self, times: Times, links: Mapping[int, Link], member: MemberId, view: View) -> float:
+        """Return a time before which nothing can speak against a member, as far as a glance shows; −∞ if something may now."""
         seen = self.seen.get(member)
-        if seen is None or seen.connection is None or seen.beat_at is None or member in self.accused_at:
-            return False
+        if seen is None:
+            return -math.inf
+        moves = max(seen.moved_at, self.view_at) + times.stall
+        if seen.report.sealed >= view.id:
+            return moves
+        if seen.connection is None or member in self.accused_at:
+            return -math.inf
         link = links.get(seen.connection)
-        is_heard = now < seen.beat_at + 3 * times.heartbeat
-        moves = now < max(seen.moved_at, self.view_at) + times.stall
-        return is_heard and moves and (link is None or link.stop < view.id)
+        answers = math.inf if link is None or link.stop < view.id else link.stop_at + times.alone
+        # as in `Case`: who was just started may beat late
+        last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
+        return min(moves, answers, last_beat + 3 * times.heartbeat)
 
     def _stalls_at(self, seen: Seen, view: View, limit: float) -> float | None:
         """Return from when on a member that is at work makes no progress, None for others: a view gives it its time once more."""

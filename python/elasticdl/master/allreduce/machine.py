@@ -132,6 +132,8 @@ class AllReduceMaster(MasterCore):
         told: the values of which every connection knows what it should, at last those that concern one connection each.
     """
 
+    gathers = True
+
     settings: Settings
     schedule: Schedule | None = None
     links: Mapping[int, Link] = field(default_factory=dict)
@@ -163,6 +165,11 @@ class AllReduceMaster(MasterCore):
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
+    def _settle(self, now: float, concerned: int | None, out: Out) -> Self:
+        liveness = self.liveness.looked(now, self, self.links)
+        master = self if liveness is self.liveness else replace(self, liveness=liveness)
+        return super(AllReduceMaster, master)._settle(now, concerned, out)
+
     def _act(self, now: float, out: Out) -> Self:
         return self._lease_tasks(now, out)._save(now, out)._kill(now, out)
 
@@ -191,7 +198,9 @@ class AllReduceMaster(MasterCore):
         snapshots = replace(
             self.snapshots, directory=settings.snapshots, lasting=settings.lasting, highest=settings.highest
         )
-        return replace(master, liveness=master.liveness.in_view(now), kills=kills, snapshots=snapshots)
+        return replace(
+            master, liveness=master.liveness.in_view(now, journal.view), kills=kills, snapshots=snapshots
+        )
 
     def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
         return replace(self, schedule=self.settings.plan(shards, validation))
@@ -381,7 +390,7 @@ class AllReduceMaster(MasterCore):
         self, recovery: Recovery, now: float, view: View | None, name: str, cause: str
     ) -> Recovery:
         """Return what holds of losses when a process is lost: that of a member counts, unless it left as it wished."""
-        peer = None if view is None else next((peer for peer in view.members if peer.name == name), None)
+        peer = None if view is None else view.named(name)
         if view is None or peer is None or self.journal.terminal is not None:
             return recovery
         if self.liveness.has_drained(peer.id, view):
@@ -451,7 +460,7 @@ class AllReduceMaster(MasterCore):
         """Give each member at the gate something to do, and what it does next, as long as there is something."""
         if self.gates.evaluation is None:
             return self
-        connections = {member: self.liveness.seen[member].connection for member, _ in self.gates.at}
+        connections = {member: self.liveness.seen[member].connection for member in self.gates.at}
         there = [member for member, connection in connections.items() if connection in self.links]
         gates, dealt = self.gates.dealt(now, self.journal, there)
         for member, leased in dealt:
@@ -535,7 +544,7 @@ class AllReduceMaster(MasterCore):
         out += [*announced(before, view, left_out, liveness, self.gone), *given_up]
         return replace(
             self,
-            liveness=liveness.in_view(now),
+            liveness=liveness.in_view(now, view),
             view_end=self.view_end.in_view(),
             view_change=self.view_change.in_view(before, view, liveness.accusations),
             gates=self.gates.in_view(view),
@@ -555,19 +564,23 @@ class AllReduceMaster(MasterCore):
             or self.gates.parts(self, liveness, view) is not None
         )
         pending = view is not None and self.view_end.pending_reason(self, liveness, view) is not None
-        common = (self.journal, self.appending, self.gone, self.failures, stop, pending)
-        if all(map(operator.is_, (*common, self.links, liveness.seen), self.told)):
+        # Who is alone in its view may be released by word, if nobody is there to join.
+        gone = self.gone if view is not None and len(view.members) == 1 else None
+        common = (self.journal, self.appending, gone, self.failures, stop, pending)
+        if all(map(operator.is_, (*common, self.links, liveness.heard), self.told)):
             return self
-        is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
+        heard = self.gathered if concerned is None else (*self.gathered, concerned)
+        some = {one: self.links[one] for one in heard if one in self.links}
+        is_for_some = bool(some) and all(map(operator.is_, common, self.told))
         # Many come at once when a job begins or its master comes back: what one of them says is no news to the others.
-        links = {concerned: self.links[concerned]} if concerned is not None and is_for_one else self.links
+        links = some if is_for_some else self.links
         told = {
             connection: after
             for connection, link in links.items()
             if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
         }
         master = replace(self, links={**self.links, **told}) if told else self
-        return master if is_for_one else replace(master, told=(*common, master.links, liveness.seen))
+        return master if is_for_some else replace(master, told=(*common, master.links, liveness.heard))
 
     def _tell_one(
         self,
@@ -597,7 +610,7 @@ class AllReduceMaster(MasterCore):
         if not sealed and not stop and report.current < view.id and link.view < view.id:
             self._tell(connection, NewView(view), out)
             link = replace(link, view=view.id)
-        if pending and not sealed and link.pending < view.id:
+        if pending and not stop and not sealed and link.pending < view.id:
             self._tell(connection, Pending(view.id), out)
             link = replace(link, pending=view.id)
         return link

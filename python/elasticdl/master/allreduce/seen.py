@@ -32,7 +32,7 @@ class Link(core.Link):
     gate_told: StateId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class Seen:
     """What this master has heard of one member.
 

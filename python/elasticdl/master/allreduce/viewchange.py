@@ -6,10 +6,10 @@ protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elasticdl.control.protocol.view import MemberId, Peer, View
+from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects, is_gone
 from elasticdl.master.allreduce.views import Situation, Stander, next_view
 from elasticdl.master.core.machine import MasterCore
@@ -106,9 +106,7 @@ class ViewChange:
 
     def is_left(self, core: MasterCore, liveness: Liveness, view: View) -> bool:
         """D2: somebody has sealed the view (and may have died since), or all its members are proven dead."""
-        return any(liveness.has_sealed(peer.id, view) for peer in view.members) or all(
-            is_gone(core, peer) for peer in view.members
-        )
+        return liveness.is_sealed(view) or all(is_gone(core, peer) for peer in view.members)
 
     def may_leave_out(
         self, liveness: Liveness, view: View, stay: list[Stander], suspected: Mapping[MemberId, str]
@@ -116,7 +114,7 @@ class ViewChange:
         """D3: the last holders of a state are not given up on suspicion alone."""
         if any(stander.state is not None for stander in stay):
             return True
-        return not any(_may_hold_state(liveness, peer, view) for peer in view.members if peer.id in suspected)
+        return not any(map(_may_hold_state(liveness, view), suspected))
 
     def _losers(self, core: MasterCore, liveness: Liveness, view: View) -> frozenset[str]:
         """D9: return who is left out since the same two broke the view before, although everybody lives."""
@@ -196,11 +194,15 @@ class ViewChange:
         return "; ".join(parts)
 
 
-def _may_hold_state(liveness: Liveness, peer: Peer, view: View) -> bool:
-    """Tell whether a member of the current view may hold a state: it had the base, or said so, or something was committed."""
-    rank = view.rank(peer.id)
+def _may_hold_state(liveness: Liveness, view: View) -> Callable[[MemberId], bool]:
+    """Return what tells whether a member of the current view may hold a state: it had the base, or said so, or something was committed."""
     seen = liveness.seen
-    states = [seen[other.id].report.state for other in view.members if other.id in seen]
+    states = [seen[peer.id].report.state for peer in view.members if peer.id in seen]
     committed = any(state is not None and state.view == view.id and state.step for state in states)
-    said = peer.id in seen and seen[peer.id].report.state is not None
-    return said or committed or (rank is not None and view.sources[rank] is None)
+
+    def may(member: MemberId) -> bool:
+        rank = view.rank(member)
+        said = member in seen and seen[member].report.state is not None
+        return said or committed or (rank is not None and view.sources[rank] is None)
+
+    return may

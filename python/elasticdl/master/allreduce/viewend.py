@@ -5,8 +5,9 @@ Which view follows is decided in `viewchange.py`. Rule numbers are those of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Report
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects
@@ -16,7 +17,7 @@ _CAUSES = 3
 """Reasons of members that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class ViewEnd:
     """What is known of the current view's end.
 
@@ -63,7 +64,7 @@ class ViewEnd:
             return "somebody joins"
         if len(view.members) < core.settings.minimum:
             return "there are fewer members than the job needs"
-        if any(seen.report.draining for seen in liveness.present(core, view)):
+        if liveness.has_leaver(core, view):
             return "somebody drains"
         return None
 
@@ -71,15 +72,14 @@ class ViewEnd:
         self, now: float, core: MasterCore, liveness: Liveness, suspects: Suspects, view: View
     ) -> str | None:
         """D1: return why everybody must seal now."""
-        for peer in view.members:
-            if peer.name in core.gone:
-                return f"{peer.name} is dead ({core.gone[peer.name]})"
-            if peer.id in core.failures:
-                return f"{peer.name} has a program error"
+        if not view.names.isdisjoint(core.gone):
+            dead = next(peer.name for peer in view.members if peer.name in core.gone)
+            return f"{dead} is dead ({core.gone[dead]})"
+        if not view.ids.isdisjoint(core.failures):
+            return "somebody has a program error"
         suspected = suspects()
-        for peer in view.members:
-            if peer.id in suspected:
-                return f"{peer.name} is suspected: {suspected[peer.id]}"
+        if suspected:
+            return "; ".join(f"{peer.name} is suspected" for peer in view.members if peer.id in suspected)
         if self.sealed_at is not None and now - self.sealed_at >= self._patience(core):
             return "somebody has sealed the view"
         if view.final and self.may_leave_final(core, liveness, view):

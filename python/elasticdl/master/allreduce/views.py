@@ -6,6 +6,7 @@ dead (`master/core/witnesses.py`). The same inputs always give the same view, so
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -172,7 +173,7 @@ def place_lanes(
     A lane stays with the member whose accumulator holds it, else with its owner, else it goes to the least loaded; never to a
     blank member while another is there.
     """
-    able = able_members(members)
+    able = dict.fromkeys(able_members(members), 0)
     holder: dict[int, int] = {}
     for rank, member in enumerate(members):
         if member.state == base:
@@ -182,12 +183,16 @@ def place_lanes(
     for lane in range(lanes):
         owner = holder.get(lane, before[lane] if lane < len(before) else None)
         placed.append(owner if owner in able else None)
-    load = {rank: placed.count(rank) for rank in able}
+    for owner in placed:
+        if owner is not None:
+            able[owner] += 1
+    loads = [(load, rank) for rank, load in able.items()]  # of equals the first one is next
+    heapq.heapify(loads)
     owners: list[int] = []
     for owner in placed:
         if owner is None:
-            owner = min(able, key=lambda rank: load[rank])
-            load[owner] += 1
+            load, owner = loads[0]
+            heapq.heapreplace(loads, (load + 1, owner))
         owners.append(owner)
     return tuple(owners)
 

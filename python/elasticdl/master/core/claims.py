@@ -7,8 +7,9 @@ follows the protocol never is, however late its words come, so nothing here may 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from elasticdl.control.protocol.messages import (
     NOTES,
@@ -82,6 +83,12 @@ def _is_address(message: Register | Enroll) -> bool:
     return kind == "unix" or (kind == "tcp" and bool(rest.rpartition(":")[0]))
 
 
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields, None for other types: each message is asked for them, and they are the same."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
 def _out_of_bounds(value: object, what: str) -> str | None:
     """Return which number, text or list is none that a process of a job has."""
     if isinstance(value, bool | float | None):
@@ -97,8 +104,9 @@ def _out_of_bounds(value: object, what: str) -> str | None:
     if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
     parts: list[tuple[str, object]]
-    if is_dataclass(value):
-        parts = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
+        parts = [(name, getattr(value, name)) for name in names]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         parts = list(zip(value._fields, value, strict=True))
     else:

@@ -6,6 +6,8 @@ Half of a pure state machine: time and events in, instructions out (`events.py` 
 `master/allreduce/machine.py` for synchronous jobs and `master/ps/machine.py` for jobs with parameter servers. All memory but the journal
 may be lost at any moment: telling is done by levels (what should this connection know by now?) and not by remembering what is still to be
 told.
+
+One file because each method is a step of the one transition that all masters have in common.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar, assert_never
+from typing import Any, ClassVar, Self, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.frozen import replace
@@ -165,7 +167,11 @@ class MasterCore:
         checked_at: when the journal was last looked at for another master's records.
         doubted: a process has seen a later master, as it says, and no record of mine was appended since.
         over: this master has ended.
+        gathered: connections of the events that were taken, and from which everything still is to follow.
     """
+
+    gathers: ClassVar[bool] = False
+    """It looks at all members after each event, so that what many say at once is better worked out together."""
 
     settings: Settings
     journal: Journal = field(default_factory=Journal)
@@ -187,6 +193,7 @@ class MasterCore:
     checked_at: float = 0.0
     doubted: bool = False
     over: bool = False
+    gathered: tuple[int, ...] = ()
 
     @property
     def wanted(self) -> int:
@@ -200,16 +207,23 @@ class MasterCore:
 
     # ------------------------------------------------------------------ the transition
 
-    def handle(self, now: float, event: Event) -> tuple[Self, tuple[Instruction, ...]]:
-        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order."""
+    def handle(self, now: float, event: Event, *, more: bool = False) -> tuple[Self, tuple[Instruction, ...]]:
+        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order.
+
+        `more`: another event is at hand; what follows from all of them together is worked out with the last one. A thousand members speak
+        at once when their group breaks, and each answer looks at all of them.
+        """
         if self.over:
             return self, ()
         out: Out = []
         master = self._wake(now)._take(now, event, out)
-        if not master.over and not master._can_wait(event):
-            concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
-            master = master._settle(now, concerned, out)
-        return master, tuple(out)
+        if master.over or master._can_wait(event):
+            return master, tuple(out)
+        if more and self.gathers and isinstance(event, ConnectionOpened | ConnectionLost | Heard):
+            return replace(master, gathered=(*master.gathered, event.connection)), tuple(out)
+        concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
+        master = master._settle(now, concerned, out)
+        return replace(master, gathered=()) if master.gathered else master, tuple(out)
 
     def _can_wait(self, event: Event) -> bool:
         """Tell whether what follows from an event is time enough for the next tick, as with heartbeats."""
@@ -430,7 +444,8 @@ class MasterCore:
                 out += done
                 return replace(self, requests=requests)
             case LaunchedRecord(lives):
-                return replace(self, launched=tuple(life for life in self.launched if life not in lives))
+                named = set(lives)
+                return replace(self, launched=tuple(life for life in self.launched if life not in named))
             case FinishedRecord() | FailedRecord():
                 return self._reach_end(now, out)
             case _:
@@ -524,8 +539,9 @@ class MasterCore:
         return replace(self, requests=requests)
 
     def _note_launches(self, lives: tuple[ProcessName, ...]) -> Self:
-        known = {*self.journal.launched.values(), *self.launched}
-        return replace(self, launched=(*self.launched, *(life for life in lives if life not in known)))
+        known, waiting = self.journal.launched, set(self.launched)
+        new = (life for life in lives if known.get((life.role, life.index)) != life and life not in waiting)
+        return replace(self, launched=(*self.launched, *new))
 
     # ------------------------------------------------------------------ failures
 

@@ -154,6 +154,10 @@ class Replica:
     due: float = 0.0
 
 
+NEVER = Replica()
+"""An index that has had no life yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
     """All processes of a role; what is said of workers here holds for parameter servers, too.
@@ -239,9 +243,11 @@ def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tup
             state, reason = replace(state, wanted=workers), f"{workers} of role {state.role} are wanted"
         case Joined(name):
             replica = state.replicas.get(name.index)
-            if replica is not None and replica.life == name.life:
+            is_last = replica is not None and replica.life == name.life
+            if is_last and replica is not None and (replica.short or not replica.joined):
                 state = state._with(name.index, replace(replica, joined=True, short=0))
-            state = replace(state, ran=True)
+            # Nobody is missing or too many because of it: each view names all of its members.
+            return state if state.ran else replace(state, ran=True), (), ""
         case Unready(name, why):
             replica = state.replicas.get(name.index)
             if replica is not None and replica.life == name.life and replica.running:
@@ -260,7 +266,7 @@ def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tup
             state = replace(state, over=True)
         case ProcessPending(name) | ProcessStarted(name):
             state = _started(now, state, name)
-            if isinstance(event, ProcessStarted):
+            if isinstance(event, ProcessStarted) and not state.ran:
                 state = replace(state, ran=True)
         case ProcessEnded() | ProcessGone():
             before = state.replicas.get(event.name.index, Replica())
@@ -289,7 +295,13 @@ def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tup
             pass
         case _:
             assert_never(event)
-    state, instructions = _fill(now, state)
+    # News of one process concern its index; what is due elsewhere follows with the next tick.
+    indices = (
+        [event.name.index]
+        if isinstance(event, ProcessPending | ProcessStarted | ProcessEnded | ProcessGone)
+        else None
+    )
+    state, instructions = _fill(now, state, indices)
     return state, instructions, reason
 
 
@@ -395,16 +407,21 @@ def _ended(
     )
 
 
-def _fill(now: float, state: ReplicaSet) -> tuple[ReplicaSet, tuple[Instruction, ...]]:
-    """Start who is missing and due, retire who is too many: the highest indices."""
+def _fill(
+    now: float, state: ReplicaSet, indices: list[int] | None
+) -> tuple[ReplicaSet, tuple[Instruction, ...]]:
+    """Start who is missing and due, retire who is too many: the highest indices; `indices`: to look at, None: at all."""
     if state.over:
         return state, ()
-    if not state.stopping and not state.running():
-        # The last state is lost with its holders: steps are redone, by all.
-        state = replace(state, ending=False)
+    if state.ending:
+        # The last state may be lost with its holders: then steps are redone, by all.
+        indices = None
+        if not state.stopping and not state.running():
+            state = replace(state, ending=False)
     instructions: list[Instruction] = []
-    for index in range(1 if state.ending else state.wanted):
-        replica = state.replicas.get(index, Replica())
+    below = range(state.wanted) if indices is None else [i for i in indices if i < state.wanted]
+    for index in (0,) if state.ending else below:
+        replica = state.replicas.get(index, NEVER)
         if replica.running or replica.due > now or (state.ending and state.running()):
             continue
         replica = replace(
@@ -412,8 +429,10 @@ def _fill(now: float, state: ReplicaSet) -> tuple[ReplicaSet, tuple[Instruction,
         )
         state = state._with(index, replica)
         instructions.append(Launch(state.name(index, replica), state.memory))
-    for index, replica in sorted(state.replicas.items(), reverse=True):
-        if index >= state.wanted and replica.running and not replica.retired and not state.ending:
+    above = [i for i in (state.replicas if indices is None else indices) if i >= state.wanted]
+    for index in [] if state.ending else sorted(above, reverse=True):
+        replica = state.replicas.get(index, NEVER)
+        if replica.running and not replica.retired:
             state = state._with(index, replace(replica, retired=True))
             instructions.append(Retire(state.name(index, replica)))
     return state, tuple(instructions)

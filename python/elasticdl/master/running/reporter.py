@@ -19,6 +19,10 @@ from elasticdl.master.reporting.statusstore import StatusStore
 _log = logging.getLogger(__name__)
 
 _LONGEST_STATUS_SECONDS = 1.0
+_LONG = 0.005
+"""Seconds: a status that takes so long is shown less often."""
+_REST = 10
+"""Times as long as the last one took, nothing but what is due is shown after it."""
 _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 
@@ -60,7 +64,7 @@ class Reporter:
         self._server = server
         self._snapshots_last = snapshots_last
         self._told_ends: set[str] = set()
-        self._status_at = 0.0
+        self._status_at = self._took = 0.0
         self._indexing_at = 0.0
         self._next_snapshot_at = 0.0
 
@@ -142,13 +146,20 @@ class Reporter:
         """Tell whether a status is to be shown; `least`: seconds between two of which only figures differ."""
         return now - self._status_at >= (least if self.changed else _LONGEST_STATUS_SECONDS)
 
+    def may_show(self, now: float) -> bool:
+        """Tell whether a status may be shown beside those that are due: one of a thousand workers takes long, and each of them comes."""
+        rests = self._took >= _LONG and now - self._status_at < _REST * self._took
+        self.changed = self.changed or rests
+        return not rests
+
     def show(self, now: float, status: JobStatus) -> None:
-        """Show how the job stands."""
-        self._status_at, self.changed = now, False
+        """Show the status of `now`."""
         self._server.publish(status)
         self._store.show(status)
         for observer in self._observers:
             observer.status(status)
+        self._status_at, self.changed = time.monotonic(), False
+        self._took = self._status_at - now
 
     def progressed(self) -> None:
         """Tell those who want to know each step what the history says."""

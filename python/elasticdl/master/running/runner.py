@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, assert_never
@@ -57,6 +58,7 @@ from elasticdl.master.core.records import FailedRecord, FinishedRecord, ShardsRe
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes import starting
 from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.running import gathering
 from elasticdl.master.running.context import JobContext, Past
 from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
@@ -132,6 +134,10 @@ class Runner(Generic[Machine]):
         self._held: machine_events.Append | None = None
         """A record that waits for what has to be done before it."""
         self._told_lost = ""
+        self._more = False
+        """The event that is taken is followed by another one of a member."""
+        self._moment: object = None
+        """The moment that was shown last."""
         self._end: machine_events.End | None = None
 
     def run(self) -> int:
@@ -178,10 +184,10 @@ class Runner(Generic[Machine]):
         tick = time.monotonic() + self._strategy.tick_seconds
         while self._end is None:
             with contextlib.suppress(queue.Empty):
-                event = self._inbox.get(timeout=max(0.0, tick - time.monotonic()))
+                events = gathering.receive(self._inbox, max(0.0, tick - time.monotonic()))
                 # After a stall of this process the old beats would speak against everybody.
                 self._listen()
-                self._take(event)
+                self._take_all(events)
             if time.monotonic() >= tick:
                 self._tick()
                 tick = time.monotonic() + self._strategy.tick_seconds
@@ -255,6 +261,16 @@ class Runner(Generic[Machine]):
             self._inbox.put(_DataLeft() if found is None else found)
 
     # ------------------------------------------------------------------ events in
+
+    def _take_all(self, events: Sequence[_Incoming]) -> None:
+        """Take events; of those that follow each other and come from members the last one says what is to be done."""
+        for event, following in itertools.zip_longest(events, events[1:]):
+            self._more = gathering.is_of_member(following)
+            if self._end is None:
+                self._take(event)
+        self._more = False
+        if self._machine.gathered:  # the last one was not for the machine
+            self._handle(machine_events.Tick())
 
     def _take(self, event: _Incoming) -> None:
         match event:
@@ -393,13 +409,18 @@ class Runner(Generic[Machine]):
 
     def _run(self, events: deque[machine_events.Event]) -> None:
         """Give the machine events, and what comes of its instructions, until nothing is left."""
-        moment = self._strategy.moment(self._machine)
         while events:
-            self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
+            event = events.popleft()
+            more = self._more and gathering.may_wait(event)
+            self._machine, instructions = self._machine.handle(time.monotonic(), event, more=more)
             for instruction in instructions:
                 self._carry_out(instruction, events)
+        if self._machine.gathered:
+            return
         # short moments (registered and not yet in the group, the final view) are seen by those who watch
-        if self._strategy.moment(self._machine) != moment:
+        moment = self._strategy.moment(self._machine)
+        if moment != self._moment and self._reporter.may_show(time.monotonic()):
+            self._moment = moment
             self._show_status()
 
     def _carry_out(
