@@ -17,12 +17,14 @@ from elasticdl import cli
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
 from elasticdl.job import asking, submit
+from elasticdl.job.datafiles import predictions_draft
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import refused
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -297,8 +299,24 @@ def test_jobs_that_have_ended(run: Run, ended: JobPlace) -> None:
 
 def test_a_job_whose_launcher_was_killed(run: Run, ended: JobPlace) -> None:
     ended.summary_path.unlink()
-    assert run("status", "a") == (1, "a-1 has ended without a summary: its launcher was killed.\n", "")
+    said = "a-1 has ended without a summary: its launcher was killed; `elasticdl list --prune` removes what it left.\n"
+    assert run("status", "a") == (1, said, "")
     assert "a-1  killed" in run("list")[1]
+
+
+def test_what_a_killed_launcher_leaves_beside_the_output_is_pruned(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "predictions"
+    wanted = {"model_def": "m.f", "prediction_data": "x", "trained_model": "y", "output": str(output)}
+    spec = build(from_arguments(wanted), JobKind.PREDICT)
+    place = places.create(spec)
+    draft = predictions_draft(place, spec, place.key(Key.DATA))
+    assert draft is not None
+    draft.mkdir()
+    (draft / "part").touch()
+    other = draft.with_name(".predictions.0123456789abcdef.draft")
+    other.mkdir()
+    assert run("list", "--prune")[0] == 0
+    assert [*tmp_path.glob(".predictions*")] == [other]
 
 
 def test_a_running_job(run: Run, running: tuple[JobPlace, list[ServerEvent]]) -> None:

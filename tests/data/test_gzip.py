@@ -170,7 +170,7 @@ def test_a_corrupt_record(tmp_path: Path) -> None:
 
 def test_a_corrupt_tfrecord(tmp_path: Path) -> None:
     path = tmp_path / "data"
-    write_tfrecord(path, (bytes(1000) for _ in range(500)))
+    write_tfrecord(str(path), (bytes(1000) for _ in range(500)))
     content = bytearray(path.read_bytes())
     content[300 * 1016 + 50] = 1
     path.write_bytes(content)
@@ -238,7 +238,7 @@ def test_kinds_and_compression_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_recordio_is_compressed_inside(tmp_path: Path) -> None:
-    write_recordio(tmp_path / "data", [b"x"])
+    write_recordio(str(tmp_path / "data"), [b"x"])
     with pytest.raises(BadData, match=r"is RecordIO, compressed \(gzip\) as a whole; .*: gunzip data.gz"):
         opened(packed(tmp_path / "data"), tmp_path)
 

@@ -13,6 +13,7 @@ from elasticdl.control.protocol.messages import (
     Finished,
     MasterMessage,
     MemberMessage,
+    ProgramFailed,
     Register,
     Released,
     Report,
@@ -28,7 +29,14 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import events
-from elasticdl.master.core.records import CheckpointRecord, EpochRecord, FinishedRecord, Record, ShardsRecord
+from elasticdl.master.core.records import (
+    CheckpointRecord,
+    EpochRecord,
+    FailedRecord,
+    FinishedRecord,
+    Record,
+    ShardsRecord,
+)
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
@@ -105,6 +113,17 @@ def job() -> Job:
     made = Job(TaskKind.EVALUATE)
     made.join(1)
     return made
+
+
+def test_a_program_error_before_the_first_task_fails_the_job_which_says_so(job: Job) -> None:
+    told = job.hear(
+        1, ProgramFailed("program", "KeyError at model.py", "", "KeyError: 'c' (line 3 of model.py)")
+    )
+    (append,) = (one for one in told if isinstance(one, events.Append))
+    assert isinstance(append.record, FailedRecord)
+    assert append.record.reason == (
+        "worker-1-1 failed before the first task was done: KeyError: 'c' (line 3 of model.py)"
+    )
 
 
 def test_each_worker_gets_a_task_and_the_next_one_and_the_metrics_come_last(job: Job) -> None:

@@ -200,8 +200,8 @@ GRAMMAR = {
     ),
     "a setting of pods": (
         "SELECT 1 TO TRAIN dnn WITH engine.image_name='i' LABEL y INTO m",
-        "my.sql:1: engine.image_name is not for WITH: jobs of statements run on this machine, where their rows are; to train on Kubernetes "
-        "put the rows on a volume, and give `elasticdl train` the model's directory as --model_zoo",
+        "my.sql:1: engine.image_name is not for WITH: it is for all statements of a script, whose pods are made before it is read; "
+        "give it as a flag",
         "  SELECT 1 TO TRAIN dnn WITH engine.image_name='i' LABEL y INTO m",
         "                             ^^^^^^^^^^^^^^^^^",
     ),

@@ -56,7 +56,9 @@ def status(job: str, opens: bool, namespace: str | None) -> int:
     if not place.running():
         summary = place.summary()
         if summary is None:
-            click.echo(f"{place.name} has ended without a summary: its launcher was killed.")
+            click.echo(
+                f"{place.name} has ended without a summary: its launcher was killed; `elasticdl list --prune` removes what it left."
+            )
             return 1
         display.print_traceback(summary, sys.stdout)
         display.print_summary(summary)
@@ -119,7 +121,9 @@ def list_jobs(prune: bool, namespace: str | None) -> int:
             click.echo(f"there are no jobs in the namespace {namespace}")
         return 0
     if prune:
-        for place in places.prune():
+        from elasticdl.job.datafiles import remove_leftovers
+
+        for place in places.prune(remove_leftovers):
             click.echo(f"removed {place.path}")
         return 0
     rows = []

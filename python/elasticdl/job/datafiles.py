@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.errors import BadData
+from elasticdl.errors import BadData, BadInput
 from elasticdl.files.predictions import draft_of
 from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
-    from elasticdl.cluster.local.place import Place
+    from elasticdl.cluster.local.place import JobPlace, Place
     from elasticdl.data.readers.reader import BadRecords, Reader
     from elasticdl.spec.jobspec import JobSpec
 
@@ -70,6 +70,19 @@ def remove_tables(place: Place, spec: JobSpec) -> None:
     if (table := spec.output_table) is not None and table.file:
         draft = draft_of(Path(table.file), derive(place.token(), Key.DATA))
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_leftovers(place: JobPlace) -> None:
+    """Remove the unfinished files of tasks of a job whose launcher was killed; one that ended by itself has none."""
+    if not place.has_token():
+        return
+    try:
+        spec = place.spec()
+    except BadInput:
+        return  # of another release, which knows what it made
+    if (draft := predictions_draft(place, spec, place.key(Key.DATA))) is not None:
+        shutil.rmtree(place.directory / draft, ignore_errors=True)
+    remove_tables(place, spec)
 
 
 def _cached(place: Place, spec: JobSpec) -> Path:

@@ -77,10 +77,14 @@ def first_parameters(user: UserModel, model: Model, seed: int) -> Arrays:
 def feed(user: UserModel, metadata: Any, records: Records, mode: str = Mode.TRAINING) -> Batch:
     """Return the batch that the user's `feed` makes of a chunk's records, which are arrays by name if they are columns.
 
-    Raises BadData for anything else than (features, labels).
+    A prediction needs no labels: where `feed` makes none they are zeros, from which a model's outputs do not depend. Raises BadData for
+    anything else than (features, labels).
     """
     given = records.arrays if isinstance(records, Columns) else records
     made = user.feed(given, mode, metadata)
+    if mode == Mode.PREDICTION and isinstance(made, np.ndarray | dict) and len(made):
+        first = next(iter(made.values())) if isinstance(made, dict) else made
+        made = made, np.zeros(len(first), np.int64)
     if not isinstance(made, tuple) or len(made) != 2:
         raise BadData(f"{user.path}: feed returned a {type(made).__name__}; expected (features, labels)")
     features, labels = made

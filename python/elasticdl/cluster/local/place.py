@@ -15,7 +15,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -355,10 +355,11 @@ def find(name: str) -> JobPlace:
     )
 
 
-def prune() -> Iterator[JobPlace]:
-    """Remove the places of all jobs that have ended, and yield each."""
+def prune(before: Callable[[JobPlace], object] = lambda place: None) -> Iterator[JobPlace]:
+    """Remove the places of all jobs that have ended, and yield each; `before` is called with each while it is there."""
     for place in places():
         if not place.running():
+            before(place)
             place.remove()
             yield place
 

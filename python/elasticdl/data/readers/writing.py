@@ -16,13 +16,13 @@ from elasticdl.errors import BadData
 from elasticdl.files.drafts import replacing
 
 
-def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
+def write_tfrecord(path: str | Path, records: Iterable[bytes]) -> int:
     """Write a TFRecord file, which appears under its name when it is whole; return the number of records.
 
     Format: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
     """
     count = 0
-    with replacing(path) as file:
+    with replacing(Path(path)) as file:
         for record in records:
             length = struct.pack("<Q", len(record))
             file.write(length + masked_crc(length) + record + masked_crc(record))
@@ -43,7 +43,7 @@ CHUNK = 32 << 20
 
 
 def write_recordio(
-    path: Path, records: Iterable[bytes], compressor: Compressor = Compressor.SNAPPY, chunk: int = CHUNK
+    path: str | Path, records: Iterable[bytes], compressor: Compressor = Compressor.SNAPPY, chunk: int = CHUNK
 ) -> int:
     """Write a RecordIO file, which appears under its name when it is whole; return the number of records.
 
@@ -54,11 +54,11 @@ def write_recordio(
     """
     count = size = 0
     waiting: list[bytes] = []
-    with replacing(path) as file:
+    with replacing(Path(path)) as file:
         for record in records:
             if len(record) >= chunk:
                 raise BadData(
-                    f"record {count} (counted from 0) has {len(record):,} bytes; a chunk of {path.name} has less than {chunk:,}"
+                    f"record {count} (counted from 0) has {len(record):,} bytes; a chunk of {Path(path).name} has less than {chunk:,}"
                 )
             if size + len(record) >= chunk:
                 file.write(recordio_chunk(waiting, compressor))

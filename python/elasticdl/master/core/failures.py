@@ -18,7 +18,11 @@ class Failure:
 
 
 def next_record(
-    failures: Iterable[Failure], journal: Journal, relaunches: int, has_committed: Callable[[], bool]
+    failures: Iterable[Failure],
+    journal: Journal,
+    relaunches: int,
+    has_committed: Callable[[], bool],
+    first: str,
 ) -> FailedRecord | ErrorRecord | None:
     """Return the record of the first failure that has none (D10: a program error is a record before it is an answer).
 
@@ -26,12 +30,13 @@ def next_record(
         failures: program errors.
         journal: what is journalled.
         relaunches: program errors per worker index that do not fail the job.
-        has_committed: tells whether the model has been changed by a first step.
+        has_committed: tells whether there is a first result, as a step that changed the model.
+        first: which that is, for people: "the first step was committed".
     """
     for failure in failures:
         if any(record.worker == failure.name for record in journal.errors):
             continue
-        reason = _fails_job(failure, journal, relaunches, has_committed)
+        reason = _fails_job(failure, journal, relaunches, has_committed, first)
         if reason is not None:
             return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
         return ErrorRecord(failure.name, failure.error.signature)
@@ -39,7 +44,7 @@ def next_record(
 
 
 def _fails_job(
-    failure: Failure, journal: Journal, relaunches: int, has_committed: Callable[[], bool]
+    failure: Failure, journal: Journal, relaunches: int, has_committed: Callable[[], bool], first: str
 ) -> str | None:
     """Return why a program error fails the job, or None if the worker is started once more."""
     error, who = failure.error, failure.name
@@ -51,7 +56,7 @@ def _fails_job(
     # Who could not write it, and how often, does not matter to the person who has to make room.
     unwritable = what if error.kind == "unwritable" else ""
     if not has_committed():
-        return unwritable or f"{who} failed before the first step was committed: {what}"
+        return unwritable or f"{who} failed before {first}: {what}"
     before = next((r.worker for r in journal.errors if r.signature == error.signature), None)
     if before is not None:
         return unwritable or f"{who} failed with the error that {before} had before: {what}"

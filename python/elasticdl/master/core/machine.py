@@ -173,6 +173,9 @@ class MasterCore:
     gathers: ClassVar[bool] = False
     """It looks at all members after each event, so that what many say at once is better worked out together."""
 
+    first: ClassVar[str] = "the first step was committed"
+    """What has not happened, for people, where a program error fails the job at once."""
+
     settings: Settings
     journal: Journal = field(default_factory=Journal)
     opened: bool = False
@@ -551,7 +554,9 @@ class MasterCore:
 
     def _wanted_failure(self) -> Record | None:
         relaunches = self.settings.relaunches
-        record = next_record(self.failures.values(), self.journal, relaunches, self._has_committed)
+        record = next_record(
+            self.failures.values(), self.journal, relaunches, self._has_committed, self.first
+        )
         asked = self.give_up
         if record is None and asked is not None:
             return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
@@ -559,7 +564,7 @@ class MasterCore:
 
     @abstractmethod
     def _has_committed(self) -> bool:
-        """Tell whether the model has been changed by a first step."""
+        """Tell whether there is a first result, as a step that changed the model."""
 
     # ------------------------------------------------------------------ the end
 

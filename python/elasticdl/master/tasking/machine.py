@@ -95,6 +95,8 @@ class TaskMaster(MasterCore):
         liveness: who is there.
     """
 
+    first = "the first task was done"
+
     settings: Settings
     links: Mapping[int, TaskLink] = field(default_factory=dict)
     plan: OnePass | None = None
