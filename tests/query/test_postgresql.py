@@ -124,7 +124,7 @@ def test_results(source: Source, table: str) -> None:
     assert ids() == WHOLE
     with pytest.raises(BadSetting, match="exists, and results go to a new table"):
         results.write(source, table, batches(), Into.NEW, COMMENT)
-    results.write(source, table, batches(1000), Into.APPEND, COMMENT)
+    results.write(source, table, batches(1000), Into.APPEND, f"{COMMENT} of another run")
     assert len(ids()) == 2 * len(WHOLE)
     results.write(source, table, batches(2000), Into.REPLACE, COMMENT)
     assert ids() == list(range(2000, 2000 + len(WHOLE)))

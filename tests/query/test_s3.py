@@ -1,4 +1,4 @@
-"""Tables that are files of a bucket, on a server of S3: read by URL or as a folder, and written whole."""
+"""Tables that are files of a bucket, on a server of s3://: read by URL or as a folder, and written whole."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _SUCCESSORS = {
     "elasticdl_preprocessing.layers.ToSparse": "write `from elasticdl.preprocessing.layers import ToSparse`",
 }
 """Module, or module and name, → what to write instead; the longest that fits counts."""
-_KERAS_2 = "TF_USE_LEGACY_KERAS"
+_LEGACY = "TF_USE_LEGACY_KERAS"
 """Is set where `tf.keras` is Keras 2."""
 _ADD = "the file imports names of ElasticDL 0.2: if it was written for TensorFlow up to 2.15, which had Keras 2, add --framework=tf_keras"
 _GUARDS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
@@ -86,7 +86,7 @@ def check_imports(path: Path, tree: ast.Module, zoo: Path) -> None:
 
 def hint(path: Path) -> str:
     """Return what the error of a file says, besides, that has imports of ElasticDL 0.2 and may be one of Keras 2; empty for others."""
-    if os.environ.get(_KERAS_2):
+    if os.environ.get(_LEGACY):
         return ""
     try:
         tree = ast.parse(path.read_bytes())
