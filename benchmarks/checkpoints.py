@@ -76,7 +76,7 @@ def _row(state: ModelState, plain: np.ndarray, members: int, rounds: int) -> Row
     first, end = range_of(members // 2, members, state.size)
 
     def ours() -> object:
-        meta = state.meta([])
+        meta, _ = state.describe()
         return head_of(RunningSums(), False, None, meta), state.part(first, end)
 
     def copy() -> object:
