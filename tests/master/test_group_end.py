@@ -350,6 +350,18 @@ def test_a_journal_that_works_again_in_time_has_the_end() -> None:
     assert master.stuck(60.0) == ""
 
 
+def test_a_master_that_was_paused_finds_its_journals_answer_behind_other_events() -> None:
+    """It was found by a schedule (seed 150898): the storage had answered, and the master ended without a verdict."""
+    master, said = AllReduceMaster(settings()).handle(0.0, JournalRead((), 0))
+    (append,) = said
+    assert isinstance(append, Append)
+    master, said = master.handle(60.0, GiveUp("no data", "bad-input"))
+    assert said == ()
+    master, said = master.handle(60.0, Appended(append.record))
+    (end,) = [one for one in said if isinstance(one, Append)]
+    assert isinstance(end.record, FailedRecord)
+
+
 def test_a_job_that_trains_waits_for_its_journal_and_says_so() -> None:
     control = group("a", "b")
     control.hold = True
@@ -360,7 +372,7 @@ def test_a_job_that_trains_waits_for_its_journal_and_says_so() -> None:
     assert FULL in reply.text
     assert FULL in control.master.stuck(control.now)
     assert not any(isinstance(one, End | Tell) for one in said)
-    (later,) = [one for one in control.give(StopAsked(8, "enough")) if isinstance(one, Reply)]
+    (later,) = [one for one in control.give(StopAsked(8, "enough"), Tick()) if isinstance(one, Reply)]
     assert (later.request, later.text) == (8, reply.text)
     stopping = control.master.appending
     assert stopping == StoppingRecord("enough")

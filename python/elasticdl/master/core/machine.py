@@ -224,6 +224,9 @@ class MasterCore:
             return master, tuple(out)
         if more and self.gathers and isinstance(event, ConnectionOpened | ConnectionLost | Heard):
             return replace(master, gathered=(*master.gathered, event.connection)), tuple(out)
+        if isinstance(event, Tick):
+            # With other events the journal's answer may lie behind them: a master that was paused finds all of them in its queue.
+            master = master._answer_without_journal(now, out)
         concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
         master = master._settle(now, concerned, out)
         return replace(master, gathered=()) if master.gathered else master, tuple(out)
@@ -350,7 +353,7 @@ class MasterCore:
             master = master._check(now, out)
         if master.opened:
             master = master._tell_all(now, concerned, out)._act(now, out)
-        return master._answer_without_journal(now, out)._maybe_end(now, out)
+        return master._maybe_end(now, out)
 
     @abstractmethod
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
