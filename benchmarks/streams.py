@@ -1,7 +1,7 @@
 """The master of a synchronous job over real streams: a thousand members that compute nothing, with TLS, tokens and heartbeats as in pods.
 
 Run it alone: `python -m benchmarks.streams`. The master is a process of its own: the real runner, journal, control plane and heartbeats;
-only the cluster is not there, which launches nothing and says what it is told. Members are a few processes of many streams each. They say
+only the cluster is a stand-in, which launches nothing and reports the events that the benchmark gives it. Members are a few processes of many streams each. They say
 what members say when a group begins, when its ring breaks and at step boundaries. Times are the master's processor time, with that of its
 TLS, between what happens and the moment when all members have the view that follows.
 
@@ -61,6 +61,8 @@ IDLE_SECONDS = 5.0
 DESCRIPTORS = 8192
 """Of the master, as in pods."""
 MIB = 1 << 20
+SETTLING = 0.5
+"""Seconds for which the master's work after a view is counted as well: no event says that it has none left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +184,11 @@ def measure(directory: Path, sizes: Sizes) -> list[Row]:
             first = index * sizes.members
             job.comes(index, [f"worker-{first + number}-1" for number in range(sizes.members)])
         view = job.wait_for_view(1)
-        time.sleep(0.5)  # what follows, as progress of those who have the base
+        time.sleep(SETTLING)
         row("all begin", job.used() - used, time.monotonic() - began, 10_000, 5_000)
 
         used = job.used()
-        time.sleep(sizes.idle)
+        time.sleep(sizes.idle)  # what is measured is that nothing happens
         row("a second without events", (job.used() - used) / sizes.idle, 1.0, 200, 100)
 
         spends, walls, before = [], [], job.journal_bytes()
@@ -199,7 +201,7 @@ def measure(directory: Path, sizes: Sizes) -> list[Row]:
                 job.tell(index, what="break", view=view)
             view = job.wait_for_view(view + 1)
             walls.append(time.monotonic() - began)
-            time.sleep(0.3)
+            time.sleep(SETTLING)
             spends.append(job.used() - used)
         row("a view change after one loss", min(spends), min(walls), 100, 50,
             f"{(job.journal_bytes() - before) // sizes.losses:,} bytes of the journal")  # fmt: skip
@@ -208,7 +210,7 @@ def measure(directory: Path, sizes: Sizes) -> list[Row]:
         job.comes(0, [f"worker-{sizes.members - 1}-2"])
         view = job.wait_for_view(view + 1)
         took = time.monotonic() - began
-        time.sleep(0.3)
+        time.sleep(SETTLING)
         row("a worker joins", job.used() - used, took, 100, 50)
 
         used, began = job.used(), time.monotonic()
@@ -219,7 +221,7 @@ def measure(directory: Path, sizes: Sizes) -> list[Row]:
             job.tell(index, what="break", view=view)
         view = job.wait_for_view(view + 1)
         took = time.monotonic() - began
-        time.sleep(0.3)
+        time.sleep(SETTLING)
         memory = job.process.memory_full_info().uss / MIB
         row(f"{len(gone)} are lost at once", job.used() - used, took, 100, 50,
             f"{memory:.0f} MiB, {job.process.num_threads():,} threads")  # fmt: skip
@@ -256,7 +258,7 @@ class Wired(JobPlace):
 
 
 class Nowhere:
-    """A cluster that starts nothing, and says what it is told."""
+    """A cluster that starts nothing, and reports the events that it is given."""
 
     def __init__(self) -> None:
         self.said: queue.SimpleQueue[ClusterEvent] = queue.SimpleQueue()
@@ -314,7 +316,7 @@ def be_master(directory: Path, path: Path) -> None:
 
     def obey() -> None:
         while not hasattr(runner, "_server"):
-            time.sleep(0.01)
+            time.sleep(0.01)  # the runner has no event for it
         print(json.dumps({"control": runner._server.address, "heart": monitor.address}), flush=True)
         for line in sys.stdin:
             order = json.loads(line)

@@ -109,7 +109,7 @@ class RemoteFolder:
                 self._files.put_file(os.fspath(file), f"{self._path}/{name}")
             except OSError:
                 raise
-            except Exception as error:
+            except Exception as error:  # as above, without OSError
                 raise OSError(_said(error)) from error
 
 
