@@ -8,6 +8,9 @@ import statistics
 import time
 from pathlib import Path
 
+from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.worker.hooks import Callback
+
 WARM = 20
 """Steps that are not counted."""
 
@@ -32,3 +35,18 @@ class Moments:
             after - before for before, after in zip(self._ends[WARM - 1 :], self._ends[WARM:], strict=False)
         ]
         Path(os.environ["MOMENTS"]).write_text(json.dumps([statistics.median(taken), spent]))
+
+
+class Measuring(Callback):
+    """Writes the moments of a job's one worker."""
+
+    def __init__(self) -> None:
+        self._moments = Moments()
+
+    def on_step_end(self, logs: StepLogs) -> None:
+        """Note the end of a step."""
+        self._moments.end_step()
+
+    def on_train_end(self, step: int, writes: bool) -> None:
+        """Write them."""
+        self._moments.write()

@@ -23,6 +23,7 @@ from elasticdl.control.protocol.messages import (
     AtGate,
     Evaluated,
     Lost,
+    MemberMessage,
     NextView,
     Progress,
     Register,
@@ -275,8 +276,8 @@ class Group(Decisions):
         self.give(self._says(view.members[0].name, Evaluated(self.state, (("loss", 0.5),))))
         assert self.state in self.master.journal.evaluated, "metrics are journalled"
 
-    def _says(self, name: str, message: object) -> Heard:
-        return Heard(self.connections[name], message)  # type: ignore[arg-type]
+    def _says(self, name: str, message: MemberMessage) -> Heard:
+        return Heard(self.connections[name], message)
 
     def _is_after(self, before: View, members: int) -> None:
         view = self.view

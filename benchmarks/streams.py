@@ -1,9 +1,9 @@
 """The master of a synchronous job over real streams: a thousand members that compute nothing, with TLS, tokens and heartbeats as in pods.
 
 Run it alone: `python -m benchmarks.streams`. The master is a process of its own: the real runner, journal, control plane and heartbeats;
-only the cluster is a stand-in, which launches nothing and reports the events that the benchmark gives it. Members are a few processes of many streams each. They say
-what members say when a group begins, when its ring breaks and at step boundaries. Times are the master's processor time, with that of its
-TLS, between what happens and the moment when all members have the view that follows.
+only the cluster is a stand-in, which launches nothing and reports the events that the benchmark gives it. Members are a few processes of
+many streams each. They say what members say when a group begins, when its ring breaks and at step boundaries. Times are the master's
+processor time, with that of its TLS, between what happens and the moment when all members have the view that follows.
 
 As a module with `--role` it is also the process of the master or of some members.
 """
@@ -306,7 +306,7 @@ def be_master(directory: Path, path: Path) -> None:
         spec,
         cluster,
         Journal(FilePages(place.journal)),
-        FileStatusStore(place),  # type: ignore[arg-type]
+        FileStatusStore(place),
         monitor=lambda: monitor,
         open_data=lambda progress, note: DataFound((Shard("data", 0, RECORDS),)),
         facts=lambda: {},

@@ -13,8 +13,7 @@ import optax
 import pyarrow.parquet
 from flax import nnx
 
-from benchmarks.moments import Moments
-from elasticdl.jax import Callback
+from benchmarks.moments import Measuring, Moments
 
 BATCH = 64
 
@@ -43,17 +42,6 @@ def optimizer():
 
 def feed(records, mode, metadata):
     return records["row"], records["label"]
-
-
-class Measuring(Callback):
-    def __init__(self):
-        self.moments = Moments()
-
-    def on_step_end(self, logs):
-        self.moments.end_step()
-
-    def on_train_end(self, step, writes):
-        self.moments.write()
 
 
 def callbacks():

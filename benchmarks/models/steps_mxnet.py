@@ -13,8 +13,7 @@ import mxnet as mx
 import pyarrow.parquet
 from mxnet.gluon import nn
 
-from benchmarks.moments import Moments
-from elasticdl.mxnet import Callback
+from benchmarks.moments import Measuring, Moments
 
 BATCH = 64
 
@@ -40,17 +39,6 @@ def optimizer():
 
 def feed(records, mode, metadata):
     return records["row"], records["label"].astype(np.float32)
-
-
-class Measuring(Callback):
-    def __init__(self):
-        self.moments = Moments()
-
-    def on_step_end(self, logs):
-        self.moments.end_step()
-
-    def on_train_end(self, step, writes):
-        self.moments.write()
 
 
 def callbacks():
