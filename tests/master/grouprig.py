@@ -89,8 +89,13 @@ class Control:
                 self._carry_out(more)
 
     def wait(self, seconds: float) -> list[Instruction]:
-        self.now += seconds
-        return self.give(Tick())
+        """Let time pass, with a tick at least each second."""
+        said: list[Instruction] = []
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + 1.0)
+            said += self.give(Tick())
+        return said
 
     def join(self, *names: str, draining: bool = False) -> None:
         for name in names:

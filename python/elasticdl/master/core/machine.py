@@ -152,7 +152,7 @@ class MasterCore:
         opened: my epoch is journalled, or the job has ended: I may speak.
         started_at: when I read the journal.
         appending: the record whose append is outstanding.
-        appending_since: when that append began.
+        appending_since: when that append began, or when this master, which was away meanwhile, came back.
         unwritten: why that record can't be written, as far as is known, or empty.
         links: control streams.
         gone: names of processes proven dead → cause.
@@ -164,6 +164,7 @@ class MasterCore:
         exported: the export report that waits for its record.
         ended_at: when the terminal record was appended or read.
         published: the result lies at its final path.
+        ticked_at: when the last tick came.
         checked_at: when the journal was last looked at for another master's records.
         doubted: a process has seen a later master, as it says, and no record of mine was appended since.
         over: this master has ended.
@@ -193,6 +194,7 @@ class MasterCore:
     exported: Exported | None = None
     ended_at: float | None = None
     published: bool = False
+    ticked_at: float = 0.0
     checked_at: float = 0.0
     doubted: bool = False
     over: bool = False
@@ -226,7 +228,7 @@ class MasterCore:
             return replace(master, gathered=(*master.gathered, event.connection)), tuple(out)
         if isinstance(event, Tick):
             # With other events the journal's answer may lie behind them: a master that was paused finds all of them in its queue.
-            master = master._answer_without_journal(now, out)
+            master = master._look_at_clock(now)._answer_without_journal(now, out)
         concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
         master = master._settle(now, concerned, out)
         return replace(master, gathered=()) if master.gathered else master, tuple(out)
@@ -403,6 +405,11 @@ class MasterCore:
         if lasts >= max(alone, _HANGS_SECONDS):
             return "the journal can't be written (its storage does not answer)"
         return ""
+
+    def _look_at_clock(self, now: float) -> Self:
+        """Begin to wait for the journal anew after a time without ticks: this master was away, and may not have read the answer yet."""
+        was_away = now - self.ticked_at >= _HANGS_SECONDS / 2
+        return replace(self, ticked_at=now, appending_since=now if was_away else self.appending_since)
 
     def _answer_without_journal(self, now: float, out: Out) -> Self:
         """Let nobody wait for a journal that can't be written: say so, and end a job that trains nothing.
