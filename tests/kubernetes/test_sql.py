@@ -97,10 +97,10 @@ class Watcher:
         for thread in self._threads:
             thread.join(SECONDS)
 
-    def data(self, phase: str) -> list[dict[str, Any]]:
-        """Return the pods with the database that are in a phase."""
+    def newest(self) -> dict[str, Any]:
+        """Return the pod with the database that was made last."""
         found, _ = self._api.list("Pod", "app.kubernetes.io/component=data")
-        return [one for one in found if one["status"]["phase"] == phase]
+        return max(found, key=lambda one: str(one["metadata"]["creationTimestamp"]))
 
     def _look(self) -> None:
         while not self._over.wait(0.2):
@@ -152,16 +152,13 @@ def test_rows_are_trained_and_predicted_once_and_no_one_else_sees_the_password(
                 return server.ask(asked) == [(1,)]
 
             wait_for("the pod that writes", waits, 3 * SECONDS)  # after all of a training
-            (writer,) = watcher.data("Running")
+            # its process runs a moment before its node says so
+            wait_for("its phase", lambda: watcher.newest()["status"]["phase"] == "Running", SECONDS)
+            writer = watcher.newest()
             node = next(one for one in ready.nodes if one.name == writer["spec"]["nodeName"])
             node.kill_container(writer)
-            wait_for(
-                "its successor",
-                lambda: any(
-                    one["metadata"]["name"] != writer["metadata"]["name"] for one in watcher.data("Running")
-                ),
-                SECONDS,
-            )
+            name = writer["metadata"]["name"]
+            wait_for("its successor", lambda: watcher.newest()["metadata"]["name"] != name, SECONDS)
             database.rollback()
             out, _ = process.communicate(timeout=SECONDS)
         finally:
