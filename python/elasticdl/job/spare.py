@@ -23,7 +23,6 @@ from elasticdl.cluster.cluster import RELEASED
 from elasticdl.cluster.local.place import Place
 from elasticdl.files import reading
 from elasticdl.job.worker import WorkerProcess, begin, obey_term, run
-from elasticdl.worker.contract.framework import find_framework
 from elasticdl.worker.process import leave_soon
 
 _log = logging.getLogger(__name__)
@@ -55,6 +54,9 @@ def main() -> None:
     threading.Thread(target=_await_name, args=(place, named), name="name", daemon=True).start()
     began = time.process_time()
     with contextlib.suppress(Exception):  # it fails again in the worker, which reports it
+        # Here, because NumPy starts threads, and which of them gets a SIGTERM is the system's choice.
+        from elasticdl.worker.contract.framework import find_framework
+
         find_framework(place.spec()).import_library()
         for module in _MODULES:
             importlib.import_module(module)
