@@ -16,6 +16,7 @@ from pathlib import Path
 
 PARTS = (
     "recovery",
+    "replacements",
     "fit",
     "loops",
     "modelfiles",
