@@ -92,7 +92,10 @@ def test_the_spare_is_the_next_worker_and_ends_as_that(sparing: Callable[..., Sp
     pid = job.keep_spare()
     assert job.launch(worker(3, 2)) == ProcessStarted(worker(3, 2), pid, spare=True)
     log = job.place.log_path("worker-3-2")
-    assert _eventually(lambda: log.read_text() if "worker" in log.read_text() else "") == "spare\nworker-3-2 True\n"
+    assert (
+        _eventually(lambda: log.read_text() if "worker" in log.read_text() else "")
+        == "spare\nworker-3-2 True\n"
+    )
     assert not (job.place.logs / "spare").exists()
     assert job.launcher.processes()[worker(3, 2)] == pid
     job.cluster.signal(worker(3, 2), signal.SIGKILL)
