@@ -156,6 +156,17 @@ def test_a_spare_that_hears_nothing_is_no_worker(sparing: Callable[..., Sparing]
     _eventually(lambda: not _lives(deaf))
 
 
+def test_a_spare_that_is_stopped_is_no_worker(sparing: Callable[..., Sparing]) -> None:
+    job = sparing()
+    stopped = job.keep_spare()
+    os.kill(stopped, signal.SIGSTOP)
+    _eventually(lambda: psutil.Process(stopped).status() == psutil.STATUS_STOPPED)
+    started = job.launch(worker(0))
+    assert not started.spare
+    assert started.pid != stopped
+    _eventually(lambda: not _lives(stopped))
+
+
 def test_no_spare_stays_when_the_job_ends(sparing: Callable[..., Sparing]) -> None:
     job = sparing(
         master="""

@@ -127,11 +127,11 @@ class Starter:
             os.close(log)
 
     def name_spare(self, spare: Child, name: ProcessName) -> bool:
-        """Let the spare be this worker from now on; return whether it lives. The caller holds the lock that reaping takes."""
+        """Let the spare be this worker from now on; return whether it can be. The caller holds the lock that reaping takes."""
         process = spare.process
         assert process is not None
         assert process.stdin is not None
-        if spare.reaped:
+        if spare.reaped or _is_stopped(process.pid):
             return False
         told = {"name": str(name), "environment": self._own_environment(name, os.environ)}
         try:
@@ -188,6 +188,12 @@ class Starter:
             pass_fds=(parent_pipe,),
             start_new_session=True,
         )
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether a child of this process was stopped by a signal: it would hear of its name when somebody continues it."""
+    state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    return state in b"Tt"
 
 
 def _open_log(path: Path) -> int:
