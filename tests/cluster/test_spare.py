@@ -139,7 +139,8 @@ def test_spares_that_end_by_themselves_are_given_up(sparing: Callable[..., Spari
     job = sparing("raise SystemExit('no such library')")
     job.cluster.keep_spare()
     (said,) = _eventually(lambda: job.notices)
-    assert "3 spare processes have ended by themselves" in said
+    assert "3 spare processes in a row have ended" in said
+    assert f"`elasticdl logs {job.place.name} spare`" in said
     for number in (1, 2, 3):
         assert job.place.log_path(f"spare-{number}").read_text() == "no such library\n"
     job.cluster.keep_spare()

@@ -358,8 +358,8 @@ class Launcher:
             self._keep_spare()
         else:
             self._notice(
-                f"{_SPARES_LOST} spare processes have ended by themselves; workers are started without one from now on, see the logs "
-                f"of `spare`"
+                f"{_SPARES_LOST} spare processes in a row have ended; workers are started as new processes from now on, and "
+                f"`elasticdl logs {self._place.name} spare` shows why"
             )
 
     def _await(self, child: Child) -> None:
