@@ -36,16 +36,16 @@ class Sizes:
     Attributes:
         kills: of workers, in each job.
         models: whose jobs are measured, by what people call them.
-        pace: seconds by which a step of the tiny model is made longer.
+        pace: seconds by which a step of a tiny model is made longer.
     """
 
     kills: int = 5
-    models: tuple[str, ...] = ("tiny model", "digits")
+    models: tuple[str, ...] = ("NumPy, tiny model", "TensorFlow, tiny model", "TensorFlow, digits")
     pace: float = 0.005
 
 
 FULL = Sizes()
-SMALLEST = Sizes(kills=1, models=("tiny model",), pace=0.01)
+SMALLEST = Sizes(kills=1, models=("NumPy, tiny model",), pace=0.01)
 _READY = "has imported the framework"
 
 
@@ -67,7 +67,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
             )
             found.append(
                 Row(
-                    f"TensorFlow, {model}: a killed worker's replacement has joined, from the spare process",
+                    f"{model}: a killed worker's replacement has joined, from the spare process",
                     f"{warm:.2f} s, {warm_cpu:.2f} s of a core", f"a new process {cold:.2f} s, {cold_cpu:.2f} s of a core",
                     warm, 3, 2, " s",
                 )
@@ -76,16 +76,20 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
 
 
 def _job(model: str, directory: Path) -> tuple[Path, dict[str, object]]:
-    data = directory / model.replace(" ", "-")
-    if model == "tiny model":
+    data = directory / f"{len(list(directory.iterdir()))}"
+    if model.endswith("tiny model"):
         data.mkdir()
         values = np.random.default_rng(0).standard_normal((8192, 17), np.float32)
         write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
-        return data, {}
+        return data, {} if model.startswith("TensorFlow") else {"model_def": "softmax.custom_model"}
     zoo = ROOT / "model_zoo"
     make = [sys.executable, str(zoo / "mnist/make_data.py"), str(data)]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
-    settings = {"model_zoo": zoo, "model_def": "mnist.mnist_functional_api.custom_model", "minibatch_size": 64}
+    settings = {
+        "model_zoo": zoo,
+        "model_def": "mnist.mnist_functional_api.custom_model",
+        "minibatch_size": 64,
+    }
     return data / "train", settings
 
 
