@@ -220,7 +220,7 @@ class Launcher:
             except queue.Empty:
                 return
             if isinstance(ended, Child):
-                self._spare_ended(ended)
+                self._spare_ended()
                 continue
             self._tell(ended)
             if ended.name == self._master:
@@ -346,7 +346,7 @@ class Launcher:
         spare, self._spare, self._spares_lost = self._spare, None, 0
         return spare
 
-    def _spare_ended(self, spare: Child) -> None:
+    def _spare_ended(self) -> None:
         """Replace a spare that has ended by itself, or say that there is none any more."""
         with self._lock:
             self._spare = None
