@@ -599,7 +599,7 @@ class JobSpec:
     spare_process: bool = setting(
         kinds.flag(), True, group="process",
         what="Let a local job with several workers have a process that has imported the framework, and is the next worker that is started.",
-        why="A worker that was killed is back without the seconds of the import. With TensorFlow a spare takes 0.2 GB of memory for itself.",
+        why="A worker that was killed is back without the seconds of the import. With TensorFlow a spare has 0.2 GB of memory of its own.",
     )  # fmt: skip
     detach: bool = setting(
         kinds.flag(), False, group="process", what="Leave the job running and return at once; in Python `wait=False`.",
