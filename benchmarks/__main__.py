@@ -16,8 +16,8 @@ from pathlib import Path
 
 PARTS = (
     "recovery",
-    "replacements",
     "fit",
+    "replacements",
     "loops",
     "modelfiles",
     "samples",
