@@ -44,6 +44,10 @@ def is_ready(job: Job, child: psutil.Process) -> bool:
     )
 
 
+def oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
 def took_spare(job: Job, name: str) -> None:
     """Wait until the job says that a worker was the spare process."""
     for item in seen(job):
@@ -77,6 +81,7 @@ def test_workers_take_the_spare_that_there_is(begin: Start, tmp_path: Path) -> N
     for name, pid in (("worker-0-2", second), ("worker-2-1", third)):
         assert psutil.Process(pid).environ()[places.ENVIRONMENT] == str(place.path)
         assert READY in place.log_path(name).read_text()
+        assert oom_score(pid) == oom_score(os.getpid())
     summary = check(job, tmp_path)
     assert summary["members"] == {"joined": 5, "drained": 0, "lost": 2}
     assert not (place.logs / "spare").exists()
@@ -114,12 +119,13 @@ def test_a_spare_ends_with_its_launcher_and_when_it_is_told_to(place: JobPlace) 
         assert unwanted.wait(60) == RELEASED
 
 
-def test_a_spare_can_be_killed_first_when_memory_is_short_but_the_worker_not(place: JobPlace) -> None:
+def test_a_spare_goes_first_when_memory_is_short_and_is_no_worker_of_a_job_that_has_ended(
+    place: JobPlace,
+) -> None:
     with waiting(place) as spare:
         assert spare.stdin is not None
-        score = Path(f"/proc/{spare.pid}/oom_score_adj")
-        assert score.read_text() == "1000\n"
-        place.close()  # the worker that it becomes finds no token, and ends
+        assert oom_score(spare.pid) == 1000
+        place.close()
         spare.stdin.write(b'{"name": "worker-0-1", "environment": {}}\n')
         spare.stdin.close()
         assert spare.stderr is not None
