@@ -17,6 +17,7 @@ from pathlib import Path
 PARTS = (
     "recovery",
     "fit",
+    "replacements",
     "loops",
     "modelfiles",
     "samples",

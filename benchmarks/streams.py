@@ -266,6 +266,9 @@ class Nowhere:
     def launch(self, name: ProcessName, memory: int = 0) -> None:
         """Start nothing."""
 
+    def keep_spare(self) -> None:
+        """Keep none."""
+
     def signal(self, name: ProcessName, number: int) -> None:
         """Signal nothing."""
 

@@ -292,7 +292,7 @@ def test_a_wrong_token_and_noise_are_refused(place: JobPlace, launcher: Callable
         b'{"launch":"worker-0-1"}\n',
         b"[1]\n",
         b'{"hello":1,"token":""}\n',
-        b'{"hello":2,"nonce":7}\n',
+        b'{"hello":3,"nonce":7}\n',
         b'{"proof":""}\n',
     ):
         with socket.socket(socket.AF_UNIX) as raw:

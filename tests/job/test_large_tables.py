@@ -13,7 +13,7 @@ import h5py
 import psutil
 import pytest
 
-from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT
 from tests.job.conftest import Job, Start
 from tests.job.zoo.large import PER_RECORD, WIDTH
 

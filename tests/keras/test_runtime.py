@@ -1,11 +1,15 @@
 """How the framework is imported."""
 
+import importlib
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from elasticdl.errors import BadSetting
+from elasticdl.keras import runtime
 from elasticdl.spec import framework
 
 
@@ -20,6 +24,37 @@ def test_modules_are_nothing_for_the_garbage_collector() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.split() == ["True", "True"]
+
+
+def test_what_no_training_needs_is_imported_when_it_is_used() -> None:
+    """By a callback that draws, or a model file that imports JAX itself: both work."""
+    program = (
+        "import sys\n"
+        "from elasticdl.keras import runtime\n"
+        "runtime.start(1)\n"
+        "names = ('jax', 'sklearn', 'matplotlib', 'matplotlib.pyplot', 'IPython')\n"
+        "assert not {*names} & {*sys.modules}, sorted({*names} & {*sys.modules})\n"
+        "import keras, matplotlib\n"
+        "assert matplotlib.__version__ and not hasattr(matplotlib, 'pyplot')\n"
+        "matplotlib.use('Agg')\n"
+        "import numpy as np\n"
+        "keras.visualization.plot_image_gallery(np.zeros((4, 8, 8, 3)), rows=2, cols=2, path=sys.argv[1])\n"
+        "import jax\n"
+        "assert jax.numpy.ones(2).sum() == 2\n"
+    )
+    with tempfile.NamedTemporaryFile(suffix=".png") as file:
+        environment = {**os.environ, "PYTHONPATH": ""}
+        command = [sys.executable, "-c", program, file.name]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert file.read(4) == b"\x89PNG"
+
+
+def test_a_module_that_is_missing_is_missing() -> None:
+    with runtime.later("no_such_package", "no_such_package.part"), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_package.part")
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

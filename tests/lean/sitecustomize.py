@@ -24,5 +24,5 @@ class Lean(PathFinder):
         return None if fullname in cls.names else super().find_spec(fullname, path, target)
 
 
-if "ELASTICDL_PROCESS" in os.environ:
+if "ELASTICDL_JOB" in os.environ:
     sys.meta_path[sys.meta_path.index(PathFinder)] = Lean

@@ -77,10 +77,11 @@ class ProcessPending:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStarted:
-    """The process runs; `pid` only on this machine."""
+    """The process runs; `pid` only on this machine; `spare`: it was waiting for this name, with the framework imported."""
 
     name: ProcessName
     pid: int | None
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,9 @@ class Cluster(Protocol):
             name: of the process.
             memory: bytes that it may use, where the cluster limits them; 0: what the job's settings say.
         """
+
+    def keep_spare(self) -> None:
+        """Have a spare process ready for the next worker that is launched, where the job and the cluster have such processes."""
 
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""

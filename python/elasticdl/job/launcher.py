@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.local.children import Program
 from elasticdl.cluster.local.place import JobPlace, open_place
-from elasticdl.cluster.local.processes import Launcher, Program
+from elasticdl.cluster.local.processes import Launcher
 from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
 from elasticdl.control.protocol.status import INTERRUPT, EventKind
 from elasticdl.control.transport.coredumps import forbid_core_dumps
@@ -43,6 +44,7 @@ ARGV: Mapping[Role, Sequence[str]] = {
     Role.PS: (*_PYTHON, "elasticdl.job.ps"),
 }
 """Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
+_SPARE = (*_PYTHON, "elasticdl.job.spare")
 
 _RETRY_SECONDS = 0.1
 _TURN_SECONDS = 0.5
@@ -86,7 +88,7 @@ def supervise(
     # A framework's import takes longer than anything the master does before it asks for the same workers.
     first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
     first += [ProcessName(Role.PS, index, 1) for index in range(spec.num_ps_pods)]
-    launcher = Launcher(place, argv, watch.notice, first, _program(spec))
+    launcher = Launcher(place, argv, watch.notice, first, _program(spec), _SPARE if spec.keeps_spare else ())
     try:
         with interrupts(launcher, place, watch):
             launcher.start()

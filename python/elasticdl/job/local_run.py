@@ -41,6 +41,9 @@ class OwnProcess:
         if name == _WORKER:
             self._events.put(ProcessStarted(name, os.getpid()))
 
+    def keep_spare(self) -> None:
+        """Do nothing: no second worker can be had in this process."""
+
     def signal(self, name: ProcessName, number: int) -> None:
         """Drain the member on SIGTERM; nothing else is for this process to obey."""
         if number == signal.SIGTERM and not self.drain.done():

@@ -24,8 +24,7 @@ from elasticdl.checkpoint.manifest import read_manifest
 from elasticdl.cluster.cluster import EVICTED, FINISHED, NO_MEMORY, RELEASED
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
-from elasticdl.cluster.local.place import Place, own_place
-from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.protocol.messages import (
     Evicted,
     Failed,

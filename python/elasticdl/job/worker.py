@@ -14,13 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.cluster.cluster import RELEASED, process_name
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
-from elasticdl.cluster.local.place import Place, own_place
-from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.protocol.messages import (
     FoundShards,
     Note,
@@ -324,22 +323,29 @@ class WorkerProcess(MemberProcess):
         return Predicting(model, reader, plan, target, self._bad_records, processing)
 
 
-def main() -> int:
-    """Run the worker that the environment names."""
+def begin() -> Place:
+    """Settle what has to be before any thread; return the place of the job that this process belongs to."""
     forbid_core_dumps()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # all threads inherit it
     watch_parent()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
-    spec = place.spec()
-    logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    level = place.spec().log_level.value.upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    return place
 
-    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT], leave_soon)
+
+def obey_term(drain: Callable[[], None]) -> None:
+    """Start the thread that waits for a SIGTERM and then calls `drain`."""
 
     def await_term() -> None:
         signal.sigwait({signal.SIGTERM})
-        process.drain()
+        drain()
 
     threading.Thread(target=await_term, name="sigterm", daemon=True).start()
+
+
+def run(process: WorkerProcess) -> NoReturn:
+    """Run a worker on the main thread, and end with its exit code."""
     code = process.run()
     from elasticdl.worker.raised import remove_generated
 
@@ -350,6 +356,13 @@ def main() -> int:
     os._exit(
         code
     )  # threads of the framework and of the user's program must not hold up an end that the master awaits
+
+
+def main() -> None:
+    """Run the worker that the environment names."""
+    process = WorkerProcess(begin(), os.environ[PROCESS_ENVIRONMENT], leave_soon)
+    obey_term(process.drain)
+    run(process)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
@@ -20,6 +23,37 @@ from elasticdl.worker import gpus
 
 BACKEND = "KERAS_BACKEND"
 """The environment variable that chooses what Keras computes with."""
+_PLOTTING = ("matplotlib", "matplotlib.pyplot", "matplotlib.patches", "IPython")
+"""What Keras imports for its galleries of images and its editor of files, if it is installed: a tenth of the start."""
+
+
+class _Later(ModuleType):
+    """Stands for a module that is imported when something of it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what the import itself looks for
+            raise AttributeError(f"{self.__name__} has not been imported yet: {name}")
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def later(*modules: str) -> Iterator[None]:
+    """Let what is imported meanwhile import these modules only when it uses them, if they are there; packages come before their parts.
+
+    What is imported afterwards gets the modules themselves.
+    """
+    known = {name for name in modules if "." not in name and (name in sys.modules or find_spec(name) is None)}
+    stubs = {name: _Later(name) for name in modules if name.partition(".")[0] not in known}
+    for name, stub in stubs.items():
+        package, _, part = name.rpartition(".")
+        if package:
+            setattr(stubs[package], part, stub)
+    sys.modules.update(stubs)
+    try:
+        yield
+    finally:
+        for name in stubs:
+            del sys.modules[name]
 
 
 @contextmanager
@@ -69,14 +103,15 @@ def import_keras(log: Path | None = None) -> None:
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if level in ("0", "1") or "tensorflow" in sys.modules:
         log = None
-    with greeting_to(log) if log else nullcontext():
+    # TensorFlow imports JAX, where it is installed, for converters of JAX models to another format: a tenth of the start.
+    with greeting_to(log) if log else nullcontext(), without("jax"):
         quick_import("keras")
 
 
 def quick_import(module: str) -> None:
     """Import Keras, or what it computes with."""
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with without("sklearn"), _uncollected():
+    with without("sklearn"), later(*_PLOTTING), _uncollected():
         importlib.import_module(module)
 
 

@@ -48,6 +48,7 @@ OWN: dict[str, str] = {
         "a custom training loop evaluates itself, between two of its steps",
     ),
     "output_format": "a custom training loop writes its result itself, with job.result(write)",
+    "spare_process": "what a custom training loop imports, and when, is its own business",
     "distribution_strategy": "the workers of a custom training loop train in step, by AllReduce",
 }
 """Setting that a custom training loop does not have → why, and where it belongs."""

@@ -93,6 +93,9 @@ class KubernetesCluster:
         """Create a pod; a name that was launched before is ignored."""
         self._requests.put(lambda: self._create(name, memory))
 
+    def keep_spare(self) -> None:
+        """Do nothing: a pod that waits would hold what a worker of this job, or of another, could have."""
+
     def signal(self, name: ProcessName, number: int) -> None:
         """End a pod: with its grace period for SIGTERM, at once for SIGKILL. No error if it has gone."""
         if number not in (signal.SIGTERM, signal.SIGKILL):

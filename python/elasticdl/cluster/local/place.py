@@ -35,6 +35,8 @@ FORMAT = 1
 
 ENVIRONMENT = "ELASTICDL_JOB"
 """Environment variable that tells a process of a job the job's folder."""
+PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
+"""Environment variable with a process's own name, `worker-3-2`."""
 
 _TOKEN_BYTES = 32
 _RESERVED_BYTES = 65_536

@@ -15,7 +15,6 @@ import secrets
 import selectors
 import signal
 import socket
-import subprocess
 import threading
 import time
 import traceback
@@ -23,16 +22,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import gpus, wire
-from elasticdl.cluster.local import parentdeath as parentdeath
-from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import wire
+from elasticdl.cluster.local.children import Child, Program, Starter
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
 from elasticdl.control.transport.credentials import is_proof, proof
 from elasticdl.control.transport.keys import Key, derive
-
-PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
-"""Environment variable with a process's own name, `worker-3-2`."""
 
 CANNOT_START = 126
 """Code reported for a process that could not be started at all."""
@@ -48,38 +43,8 @@ _ACCEPT_PAUSE = 0.1
 """Seconds until the next attempt to accept a connection after such an error."""
 _HELLO_SECONDS = 5.0
 """How long a connection may take to prove itself once descriptors are short."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The user's program, which workers run instead of an entry point of ours.
-
-    Attributes:
-        argv: its command; the first word is looked for in PATH.
-        directory: where it runs.
-        environment: variables that it gets besides.
-    """
-
-    argv: Sequence[str]
-    directory: str
-    environment: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _Child:
-    """One process.
-
-    Attributes:
-        process: its handle, None if it could not be started.
-        started: by the monotonic clock.
-        reaped: its pid may belong to somebody else by now.
-        ended: its end, once it has been told to the master.
-    """
-
-    process: subprocess.Popen[bytes] | None
-    started: float
-    reaped: bool = False
-    ended: ProcessEnded | None = None
+_SPARES_LOST = 3
+"""So many spare processes that end by themselves are the last: the next would too."""
 
 
 @dataclass(slots=True)
@@ -113,6 +78,7 @@ class Launcher:
         notice: Callable[[str], None] = lambda text: None,
         first: Sequence[ProcessName] = (),
         program: Program | None = None,
+        spare: Sequence[str] = (),
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -123,17 +89,20 @@ class Launcher:
                 them is then one that was fulfilled before.
             notice: called from the launcher's thread with a sentence when the master is started again.
             program: what workers run, if that is the user's own.
+            spare: command of a spare process, empty if the job has none.
         """
         self._place = place
-        self._argv = argv
+        self._starter = Starter(place, argv, program, spare)
         self._notice = notice
         self._first = first
-        self._program = program
         self._key = derive(place.token(), Key.LAUNCHER)
-        self._lock = threading.Lock()  # children, and `_killed`
-        self._children: dict[ProcessName, _Child] = {}
+        self._lock = threading.Lock()  # children, the spare, and `_killed`
+        self._children: dict[ProcessName, Child] = {}
+        self._spare: Child | None = None
+        self._spares_lost = 0
         self._killed = False
-        self._inbox: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ProcessEnded | Child] = queue.SimpleQueue()
+        """Ends of processes, and spares that have ended."""
         self._selector = selectors.DefaultSelector()
         self._record = Record()
         self._master = ProcessName(Role.MASTER, 0, 1)
@@ -187,8 +156,7 @@ class Launcher:
         """Kill everything at once; `wait` returns soon after, with the code of an interruption."""
         with self._lock:
             self._killed = True
-            for child in self._children.values():
-                _send(child, signal.SIGKILL)
+            self._send_all(signal.SIGKILL)
         self._poke()
 
     def processes(self) -> dict[ProcessName, int]:
@@ -251,6 +219,9 @@ class Launcher:
                 ended = self._inbox.get_nowait()
             except queue.Empty:
                 return
+            if isinstance(ended, Child):
+                self._spare_ended()
+                continue
             self._tell(ended)
             if ended.name == self._master:
                 self._master_ended(ended)
@@ -271,6 +242,8 @@ class Launcher:
         """Let the workers leave by themselves, then ask, then kill; return when all have ended."""
         with self._lock:
             killed, self._killed = self._killed, True  # from here on nothing is launched
+            if self._spare is not None:
+                self._spare.send(signal.SIGKILL)
         in_order = self._result is not None and self._result.code in (0, 130)
         leave = _LEAVE_SECONDS if in_order else _FAILED_LEAVE_SECONDS
         steps = ((0.0, signal.SIGKILL),) if killed else (
@@ -279,25 +252,37 @@ class Launcher:
         )  # fmt: skip
         for seconds, number in steps:
             until = time.monotonic() + seconds
-            while self.processes() and (left := until - time.monotonic()) > 0:
+            while self._lives() and (left := until - time.monotonic()) > 0:
                 self._poll(left)
             with self._lock:
-                for child in self._children.values():
-                    _send(child, number)
-        while self.processes():
+                self._send_all(number)
+        while self._lives():
             self._poll(None)
 
     def _kill_all(self) -> None:
         """Kill all children and wait until they have ended, with nothing but what waits for each of them."""
         with self._lock:
             self._killed = True
-            for child in self._children.values():
-                _send(child, signal.SIGKILL)
-        while self.processes():
+            self._send_all(signal.SIGKILL)
+        while self._lives():
             self._inbox.get()
+
+    def _lives(self) -> bool:
+        """Tell whether a child lives, or the spare."""
+        with self._lock:
+            spare = self._spare is not None and not self._spare.reaped
+            return spare or any(
+                child.process is not None and not child.reaped for child in self._children.values()
+            )
+
+    def _send_all(self, number: int) -> None:
+        """Signal all children, and the spare; the caller holds the lock."""
+        for child in (*self._children.values(), *(() if self._spare is None else (self._spare,))):
+            child.send(number)
 
     def _close(self) -> None:
         try:
+            self._starter.remove_log_of_spare()
             for key in list((self._selector.get_map() or {}).values()):
                 if isinstance(key.data, _Connection):
                     key.data.socket.close()
@@ -311,68 +296,88 @@ class Launcher:
         with self._lock:
             if self._killed or name in self._children:
                 return
+            spare = self._take_spare(name)
             try:
-                child = self._begin(name)
+                child = spare or self._watched(self._starter.start(name, self._parent_pipe))
             except (OSError, RuntimeError) as error:
-                child, why = _Child(None, time.monotonic()), str(error)
+                child, why = Child(name, None), str(error)
             self._children[name] = child
         if child.process is None:
             self._notice(f"{name} can't be started: {why}")
             self._inbox.put(ProcessEnded(name, CANNOT_START, None, Blame.START, why))
             self._poke()
         else:
-            self._tell(ProcessStarted(name, child.process.pid))
+            self._tell(ProcessStarted(name, child.process.pid, spare is not None))
 
-    def _begin(self, name: ProcessName) -> _Child:
-        """Start a process and the thread that waits for its end; neither without the other. Raises OSError, RuntimeError."""
-        process = self._spawn(name)
-        child = _Child(process, time.monotonic())
+    def _watched(self, child: Child) -> Child:
+        """Start the thread that waits for a child's end; without that there is no child. Raises RuntimeError."""
+        assert child.process is not None
         try:
-            threading.Thread(target=self._await, args=(name, child), name=f"wait {name}", daemon=True).start()
+            name = f"wait {child.name or 'spare'}"
+            threading.Thread(target=self._await, args=(child,), name=name, daemon=True).start()
         except RuntimeError:
-            _kill_group(process)
-            process.wait()
+            child.kill_group()
+            child.process.wait()
             raise
         return child
 
-    def _spawn(self, name: ProcessName) -> subprocess.Popen[bytes]:
-        program = self._program if name.role is Role.WORKER else None
-        environment = {**os.environ, **({} if program is None else program.environment)}
-        environment[places.ENVIRONMENT] = str(self._place.path)
-        environment[PROCESS_ENVIRONMENT] = str(name)
-        environment[parentdeath.ENVIRONMENT] = str(self._parent_pipe)
-        environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
-        device = gpus.visible_to(name.index, environment, gpus.count()) if name.role is Role.WORKER else None
-        if device is not None:
-            environment[gpus.VARIABLE] = device
-        log = os.open(
-            self._place.log_path(str(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
-        try:
-            return subprocess.Popen(
-                self._argv[name.role] if program is None else program.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self._place.directory if program is None else program.directory,
-                pass_fds=(self._parent_pipe,),
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+    def _keep_spare(self) -> None:
+        """Have a spare process, unless the job has none, or those before have ended by themselves."""
+        with self._lock:
+            enough = self._spare is not None or self._spares_lost >= _SPARES_LOST
+            if self._killed or enough or not self._starter.has_spares:
+                return
+            try:
+                self._spare = self._watched(self._starter.start_spare(self._parent_pipe))
+            except (OSError, RuntimeError) as error:
+                self._spares_lost += 1
+                why = str(error)
+            else:
+                return
+        self._notice(f"no spare process can be started: {why}")
 
-    def _await(self, name: ProcessName, child: _Child) -> None:
+    def _take_spare(self, name: ProcessName) -> Child | None:
+        """Return the spare as the worker that it is from now on; None if there is none that lives. The caller holds the lock."""
+        if self._spare is None or name.role is not Role.WORKER:
+            return None
+        if not self._starter.name_spare(self._spare, name):
+            self._spare.send(signal.SIGKILL)
+            return None
+        spare, self._spare, self._spares_lost = self._spare, None, 0
+        return spare
+
+    def _spare_ended(self) -> None:
+        """Replace a spare that has ended by itself, or say that there is none any more."""
+        with self._lock:
+            self._spare = None
+            if self._killed:
+                return
+            self._spares_lost += 1
+            self._starter.keep_log_of_spare(self._spares_lost)
+        if self._spares_lost < _SPARES_LOST:
+            self._keep_spare()
+        else:
+            self._notice(
+                f"{_SPARES_LOST} spare processes in a row have ended; workers are started as new processes from now on, and "
+                f"`elasticdl logs {self._place.name} spare` shows why"
+            )
+
+    def _await(self, child: Child) -> None:
         """Wait for one child, take what it started with it, and report its end. Runs in a thread of its own."""
         process = child.process
         assert process is not None
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         # Not reaped yet, so neither its pid nor its group can have been used again.
-        _kill_group(process)
+        child.kill_group()
         with self._lock:
             status = process.wait()
             child.reaped = True
-        self._inbox.put(ProcessEnded(name, status if status >= 0 else None, -status if status < 0 else None))
+            name = child.name
+        if name is None:
+            self._inbox.put(child)
+        else:
+            code, number = (status, None) if status >= 0 else (None, -status)
+            self._inbox.put(ProcessEnded(name, code, number))
         self._poke()
 
     def _poke(self) -> None:
@@ -445,11 +450,13 @@ class Launcher:
                 raise wire.Malformed("no hello")
             case wire.Launch(name):
                 self._launch(name)
+            case wire.KeepSpare():
+                self._keep_spare()
             case wire.Signal(name, number):
                 with self._lock:
                     child = self._children.get(name)
                     if child is not None:
-                        _send(child, number)
+                        child.send(number)
 
     def _history(self) -> list[wire.Event]:
         """Return all events told so far, the master's own lives excepted."""
@@ -515,6 +522,10 @@ class LocalCluster:
         """Start a process; a name that was launched before is ignored."""
         self._ask(wire.Launch(name))
 
+    def keep_spare(self) -> None:
+        """Have a spare process ready; the launcher ignores it if there is one, or the job has none."""
+        self._ask(wire.KeepSpare())
+
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""
         self._ask(wire.Signal(name, number))
@@ -550,19 +561,6 @@ class LocalCluster:
     def _ask(self, request: wire.Request) -> None:
         with self._sending:
             self._socket.sendall(wire.write_request(request))
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child that has not been reaped, with all that it has started in its session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _send(child: _Child, number: int) -> None:
-    """Signal a child that has not been reaped; the caller holds the lock that reaping takes."""
-    if child.process is not None and not child.reaped:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.process.pid, number)
 
 
 def _flush(connection: _Connection) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, process_name
 
-FORMAT = 2
+FORMAT = 3
 """Format number of `hello`."""
 
 LINE_LIMIT = 4096
@@ -60,6 +60,11 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepSpare:
+    """Have a spare process ready; ignored if there is one, or the job has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """Signal a process; ignored if it has ended."""
 
@@ -67,7 +72,7 @@ class Signal:
     number: int
 
 
-Request = Hello | Proof | Launch | Signal
+Request = Hello | Proof | Launch | KeepSpare | Signal
 Event = ProcessStarted | ProcessEnded
 
 
@@ -80,6 +85,8 @@ def write_request(request: Request) -> bytes:
             return _line({"proof": proof})
         case Launch(name):
             return _line({"launch": str(name)})
+        case KeepSpare():
+            return _line({"keep": "spare"})
         case Signal(name, number):
             return _line({"signal": str(name), "number": number})
 
@@ -96,6 +103,8 @@ def read_request(line: bytes) -> Request:
             return Proof(_text(body["proof"]))
         if "launch" in body:
             return Launch(process_name(body["launch"]))
+        if body.get("keep") == "spare":
+            return KeepSpare()
         return Signal(process_name(body["signal"]), signal.Signals(body["number"]))
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None
@@ -118,8 +127,8 @@ def read_challenge(line: bytes) -> Challenge:
 def write_event(event: Event) -> bytes:
     """Encode one line of the launcher."""
     match event:
-        case ProcessStarted(name, pid):
-            return _line({"started": str(name), "pid": pid})
+        case ProcessStarted(name, pid, spare):
+            return _line({"started": str(name), "pid": pid, "spare": spare})
         case ProcessEnded(name=name, blame=Blame.START, text=text):
             return _line({"unstarted": str(name), "why": text})
         case ProcessEnded(name=name, code=code, signal=number):
@@ -131,7 +140,7 @@ def read_event(line: bytes) -> Event:
     body = _body(line)
     try:
         if "started" in body:
-            return ProcessStarted(process_name(body["started"]), int(body["pid"]))
+            return ProcessStarted(process_name(body["started"]), int(body["pid"]), body["spare"] is True)
         if "unstarted" in body:
             return ProcessEnded(process_name(body["unstarted"]), None, None, Blame.START, str(body["why"]))
         return ProcessEnded(process_name(body["ended"]), body["code"], body["signal"])

@@ -18,6 +18,7 @@ from elasticdl.cluster.cluster import (
     ProcessEvent,
     ProcessGone,
     ProcessName,
+    ProcessStarted,
     Role,
     process_name,
 )
@@ -25,7 +26,7 @@ from elasticdl.cluster.local.place import Place
 from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events as machine_events
-from elasticdl.master.processes import programs, starting
+from elasticdl.master.processes import programs, spares, starting
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
@@ -48,6 +49,7 @@ class ProcessControl:
         program: str = "",
         *,
         inherits: bool = False,
+        keeps_spare: bool = False,
     ) -> None:
         """Control them.
 
@@ -60,6 +62,7 @@ class ProcessControl:
             leaves_when_told: whether the machine asks this process to leave.
             program: what the user's own program is called, if workers run one.
             inherits: processes that run were begun by an earlier master, of which nobody knows what it has told them.
+            keeps_spare: the job has a spare process for the next worker.
         """
         self.forces = {force.role: force for force in forces}
         self.observed = Processes()
@@ -73,6 +76,8 @@ class ProcessControl:
         self._evicted: set[str] = set()
         running = (str(name) for force in forces for name in force.running())
         self._inherited = frozenset(running if inherits else ())
+        self._keeps_spare = keeps_spare
+        self._spare = spares.Spare()
 
     def lives(self) -> tuple[ProcessName, ...]:
         """Return the last life of each process that the master launches."""
@@ -81,6 +86,12 @@ class ProcessControl:
     def take(self, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
         """Take what the cluster says; return it if it is the news of an end. `direct` has to follow."""
         self._reporter.changed = True
+        if isinstance(event, ProcessStarted) and event.spare:
+            self._reporter.tell(
+                EventKind.NOTE,
+                f"{event.name} was the spare process, which has the framework",
+                worker=str(event.name),
+            )
         news = self.observed.take(time.monotonic(), event)
         if isinstance(news, ProcessEnded) and self._program and news.name.role is Role.WORKER:
             self._judge(news)
@@ -95,9 +106,14 @@ class ProcessControl:
             self.direct(replicas.Unready(ended.name, why))
 
     def tick(self) -> None:
-        """Launch what is due."""
+        """Launch what is due, and have a spare process when all is well."""
         for role in self.forces:
             self.direct(replicas.Tick(), role)
+        if self._keeps_spare:
+            workers, starts = self.forces[Role.WORKER], self.observed.starts
+            self._spare, wanted = spares.decide(time.monotonic(), self._spare, workers, starts)
+            if wanted:
+                self._cluster.keep_spare()
 
     def want(self, role: Role, number: int | None) -> None:
         """See to it that so many processes of a role run; None: as many as before."""

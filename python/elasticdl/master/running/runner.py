@@ -176,6 +176,7 @@ class Runner(Generic[Machine]):
             lambda name: self._strategy.leaves_when_told(self._machine, name),
             self._program,
             inherits=self._past.length > 0,
+            keeps_spare=self._job.spec.keeps_spare,
         )
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
-from elasticdl.cluster.local.place import Place, own_place
-from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobKind

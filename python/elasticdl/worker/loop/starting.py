@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT
 from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.worker.contract.loop import Session
