@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, settings
 # A shell's background job ignores Ctrl-C, and so would all processes that are started from it; some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Processes of jobs start without what no job needs.
+# This process and those that it starts do without what their libraries import for nothing.
+import_module("tests.lean.sitecustomize")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")))
 )
