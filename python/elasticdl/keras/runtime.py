@@ -6,7 +6,6 @@ threads is fixed here because the bits of a convolution's gradient depend on it.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
 from elasticdl.worker import gpus
+from elasticdl.worker.imports import uncollected
 
 BACKEND = "KERAS_BACKEND"
 """The environment variable that chooses what Keras computes with."""
@@ -33,19 +33,6 @@ def without(module: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[module]
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let the garbage collector look neither meanwhile nor later at what is made now: modules stay, and there are many of them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def start(threads: int) -> None:
@@ -76,7 +63,7 @@ def import_keras(log: Path | None = None) -> None:
 def quick_import(module: str) -> None:
     """Import Keras, or what it computes with."""
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with without("sklearn"), _uncollected():
+    with without("sklearn"), uncollected():
         importlib.import_module(module)
 
 
