@@ -17,7 +17,7 @@ class Lean(PathFinder):
     """Finds no module of some names, as where they are not installed."""
 
     nowhere: frozenset[str] = (
-        frozenset({"IPython", "matplotlib", "pandas"}) if "ELASTICDL_PROCESS" in os.environ else frozenset()
+        frozenset({"IPython", "matplotlib", "pandas"}) if "ELASTICDL_JOB" in os.environ else frozenset()
     )
     not_for: ClassVar = {"IPython": "keras", "jax": "tensorflow", "matplotlib": "keras", "sklearn": "keras"}
     """The package that does not find a module which others do."""
