@@ -1,9 +1,11 @@
 """What all tests need of the process that runs them."""
 
+import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,11 @@ from hypothesis import HealthCheck, settings
 # A shell's background job ignores Ctrl-C, and so would all processes that are started from it; some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Processes of jobs start without what no job needs.
+# What is imported to collect tests stays, and the garbage collector needs not look at it: see pytest_runtestloop.
+gc.disable()
+
+# This process and those that it starts do without what their libraries import for nothing.
+import_module("tests.lean.sitecustomize")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")))
 )
@@ -36,6 +42,13 @@ def closed_zoo() -> Iterator[None]:
     for finder in [*sys.meta_path]:
         if type(finder).__module__ == "elasticdl.worker.modelzoo":
             finder.close()  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
+    gc.freeze()
+    gc.enable()
+    return (yield)
 
 
 LONGEST = ("docs/test_commands.py", "benchmarks/test_parts.py", "job/", "torch/", "keras/")

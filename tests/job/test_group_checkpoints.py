@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.tools.checkpoint import listed, shown
 
-from .conftest import Job, Result, SmallDisk, Start
+from .conftest import Job, Result, SmallDisk, Start, starting
 from .test_evaluation import GATES, ZOO, master_of, told
 from .test_faults import at_step, kill, seen, training
 
@@ -28,10 +29,8 @@ LAST = 16
 """Steps of two epochs of 120 flowers, sixteen a step."""
 
 
-@pytest.fixture
-def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start a job whose sums are exact, so that the last bits do not depend on who makes them."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def exactly(start: Start, iris: Path) -> Start:
+    """Start jobs whose sums are exact, so that the last bits do not depend on who makes them."""
     return functools.partial(
         start,
         model_zoo=ZOO,
@@ -44,6 +43,35 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         global_batch_size=16,
         witness_seconds=1,
     )
+
+
+@pytest.fixture
+def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start jobs of the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return exactly(start, iris)
+
+
+def evaluated(iris: Path) -> dict[str, object]:
+    """Return the settings of jobs that evaluate, which changes nothing of what they learn."""
+    return {"validation_data": iris / "train", "evaluation_steps": 5}
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """How a job ended that nothing disturbed, and where it told of its evaluations."""
+
+    result: Result
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A job that nothing disturbed, for all tests of this file."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with starting(folder) as start:
+        result = run(exactly(start, iris), folder / "whole", **evaluated(iris)).wait().succeeded()
+    return Undisturbed(result, folder / "whole")
 
 
 def run(begin: Start, folder: Path, *, slow: bool = False, step: float = 0.0, **settings: object) -> Job:
@@ -72,10 +100,8 @@ def whole(directory: Path) -> dict[int, Path]:
 
 
 def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
-    begin: Start, iris: Path, tmp_path: Path
+    begin: Start, undisturbed: Undisturbed, iris: Path, tmp_path: Path
 ) -> None:
-    evaluated = {"validation_data": iris / "train", "evaluation_steps": 5}
-    undisturbed = run(begin, tmp_path / "whole", **evaluated).wait()
     directory = tmp_path / "checkpoints"
     first = run(
         begin,
@@ -85,7 +111,7 @@ def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
         keep_checkpoint_max=0,
         max_step=11,
         step=0.5,
-        **evaluated,
+        **evaluated(iris),
     )
     summary = first.wait().succeeded().summary
     found = whole(directory)
@@ -93,17 +119,17 @@ def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
     assert summary["checkpoint"] == str(found[11])
     for step, workers in ((3, 3), (5, 1), (8, 3), (11, 2)):
         folder = tmp_path / f"from-{step}"
-        job = run(begin, folder, checkpoint_dir_for_init=found[step], num_workers=workers, **evaluated)
+        job = run(begin, folder, checkpoint_dir_for_init=found[step], num_workers=workers, **evaluated(iris))
         result = job.wait()
-        assert digest(result) == digest(undisturbed), f"from step {step}"
+        assert digest(result) == digest(undisturbed.result), f"from step {step}"
         assert result.summary["resumed_from"] == str(found[step])
         assert result.summary["steps"] == LAST
-        assert result.summary["metrics"] == undisturbed.summary["metrics"]
+        assert result.summary["metrics"] == undisturbed.result.summary["metrics"]
         after = [gate for gate in GATES if gate > step]
         tells = told(folder)
         assert [gate for gate in tells if gate > step] == after
         assert {gate: tells[gate] for gate in after} == {
-            gate: told(tmp_path / "whole")[gate] for gate in after
+            gate: told(undisturbed.folder)[gate] for gate in after
         }
         report = audit(folder / "audit")
         assert report.complete
@@ -208,10 +234,9 @@ def wait_for(condition: Callable[[], bool], job: Job) -> None:
 
 
 def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
-    begin: Start, iris: Path, tmp_path: Path
+    begin: Start, undisturbed: Undisturbed, iris: Path, tmp_path: Path
 ) -> None:
     """A checkpoint at each step, and a worker that is killed as soon as a part of one is seen; then all of them at once."""
-    undisturbed = run(begin, tmp_path / "whole").wait()
     directory = tmp_path / "checkpoints"
     job = run(
         begin,
@@ -229,19 +254,18 @@ def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
     at_step(job, 5, lambda status: all(kill(worker) for worker in training(status)))
     (tmp_path / "job" / "go").touch()
     result = job.wait()
-    assert digest(result) == digest(undisturbed)
+    assert digest(result) == digest(undisturbed.result)
     assert result.summary["members"]["lost"] >= 2
     found = whole(directory)
     assert LAST in found
     assert all(epoch.complete for epoch in audit(tmp_path / "job" / "audit").epochs)
     again = run(begin, tmp_path / "again", checkpoint_dir_for_init=found[min(found)]).wait()
-    assert digest(again) == digest(undisturbed)
+    assert digest(again) == digest(undisturbed.result)
 
 
 def test_a_full_disk_costs_checkpoints_and_nothing_else(
-    begin: Start, tmp_path: Path, small_disk: SmallDisk
+    begin: Start, undisturbed: Undisturbed, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    undisturbed = run(begin, tmp_path / "whole").wait()
     directory = small_disk.path / "checkpoints"
     directory.mkdir()
     job = run(begin, tmp_path / "job", step=0.5, checkpoint_dir=directory, checkpoint_steps=2)
@@ -257,21 +281,32 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(
     assert "No space left on device" in note.text
     small_disk.free()
     result = job.wait()
-    assert digest(result) == digest(undisturbed)
+    assert digest(result) == digest(undisturbed.result)
     assert result.summary["checkpoints_given_up"] >= 1
     assert LAST in whole(directory)
     assert result.summary["checkpoint"] == str(whole(directory)[LAST])
 
 
-@pytest.fixture
-def two(begin: Start, tmp_path: Path) -> Path:
-    """A directory with the last checkpoints of two jobs."""
-    directory = tmp_path / "checkpoints"
+@pytest.fixture(scope="module")
+def of_two_jobs(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the last checkpoints of two jobs, for all tests of this file."""
+    folder = tmp_path_factory.mktemp("two")
+    directory = folder / "checkpoints"
     each = {"checkpoint_dir": directory, "checkpoint_steps": 99}
-    run(begin, tmp_path / "first", max_step=4, **each).wait().succeeded()
-    run(begin, tmp_path / "second", max_step=7, checkpoint_dir_for_init=directory, **each).wait().succeeded()
+    with starting(folder) as start:
+        begin = exactly(start, iris)
+        run(begin, folder / "first", max_step=4, **each).wait().succeeded()
+        run(
+            begin, folder / "second", max_step=7, checkpoint_dir_for_init=directory, **each
+        ).wait().succeeded()
     assert checkpoints.numbers(directory) == [1, 2]
     return directory
+
+
+@pytest.fixture
+def two(of_two_jobs: Path, tmp_path: Path) -> Path:
+    """The test's own copy of that directory."""
+    return Path(shutil.copytree(of_two_jobs, tmp_path / "checkpoints"))
 
 
 def flip(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,16 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
-import odps
 import pyarrow as pa
 import pytest
-from odps.models import TableSchema
 
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.query import results, snapshot
 from elasticdl.query.source import DatabaseRefused, Into, Source, open_source
 
 from .test_results import COMMENT, WHOLE
+
+
+def odps() -> Any:
+    """Return PyODPS: not imported before it is needed, because that takes seconds and each process that runs tests collects all of them."""
+    return importlib.import_module("odps")
+
 
 _NAMES = {
     pa.int32(): "int",
@@ -36,7 +41,9 @@ class Reader:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
         self.count = rows.num_rows
-        self.schema = TableSchema.from_lists(rows.column_names, [_NAMES[kind] for kind in rows.schema.types])
+        self.schema = odps().models.TableSchema.from_lists(
+            rows.column_names, [_NAMES[kind] for kind in rows.schema.types]
+        )
 
     def __enter__(self) -> Reader:
         return self
@@ -67,7 +74,7 @@ class Service:
             answer = self.database.sql(text)
         except duckdb.Error as error:
             at = text.index("nix") + 1
-            raise odps.errors.ODPSError(
+            raise odps().errors.ODPSError(
                 f"ODPS-0130071:[1,{at}] Semantic analysis exception - {error}"
             ) from None
         rows = answer.to_arrow_table() if answer is not None else pa.table({"none": pa.array([], pa.int32())})
@@ -114,7 +121,7 @@ class Service:
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(odps, "ODPS", Service)
+    monkeypatch.setattr(odps(), "ODPS", Service)
     for name, value in (("AK", "key"), ("SK", "hidden"), ("ENDPOINT", "http://service")):
         monkeypatch.setenv(f"MAXCOMPUTE_{name}", value)
     with closing(open_source("maxcompute://shop")) as found:

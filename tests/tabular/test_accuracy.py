@@ -11,12 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from sklearn import datasets
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from elasticdl.keras import runtime
 
@@ -37,6 +31,14 @@ def table_of(data: Any, rows: Any) -> pa.Table:
 
 @pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes"])
 def test_defaults_are_as_good_as_linear_models(name: str, tmp_path: Path, record_property: Any) -> None:
+    # here: the import takes seconds, and each process that runs tests collects all of them
+    from sklearn import datasets
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.metrics import accuracy_score, r2_score
+    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     data = getattr(datasets, f"load_{name}")()
     classifies = name != "diabetes"
     folds = (StratifiedKFold if classifies else KFold)(FOLDS, shuffle=True, random_state=0)

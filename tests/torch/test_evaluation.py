@@ -13,7 +13,12 @@ from elasticdl.errors import BadModel
 from . import FULL, adapter_of, made_of, records
 
 torch = pytest.importorskip("torch", reason="make setup-torch")
-metrics = pytest.importorskip("torchmetrics", reason="make setup-torch")
+
+
+def metrics() -> Any:
+    """Return torchmetrics: not imported before it is needed, because that takes seconds and each process that runs tests collects all."""
+    return pytest.importorskip("torchmetrics", reason="make setup-torch")
+
 
 TASKS = [[records(FULL, 1), records(FULL, 2)], [], [records(3, 3)], [records(FULL, 4)]]
 
@@ -50,10 +55,10 @@ def everything(user: Any) -> tuple[Any, Any]:
 
 
 MADE: dict[str, Callable[[], Any]] = {
-    "accuracy": lambda: metrics.classification.MulticlassAccuracy(3, average="macro"),
-    "area": lambda: metrics.classification.MulticlassAUROC(3, thresholds=50),
-    "confusion": lambda: metrics.classification.MulticlassConfusionMatrix(3),
-    "both": lambda: metrics.classification.MulticlassF1Score(3, average=None),
+    "accuracy": lambda: metrics().classification.MulticlassAccuracy(3, average="macro"),
+    "area": lambda: metrics().classification.MulticlassAUROC(3, thresholds=50),
+    "confusion": lambda: metrics().classification.MulticlassConfusionMatrix(3),
+    "both": lambda: metrics().classification.MulticlassF1Score(3, average=None),
 }
 
 
@@ -134,7 +139,7 @@ def test_outputs_have_their_own_metrics_and_labels() -> None:
         feed=feed,
         eval_metrics_fn=lambda: {
             "kind": {"accuracy": MADE["accuracy"]()},
-            "size": {"error": metrics.MeanSquaredError()},
+            "size": {"error": metrics().MeanSquaredError()},
         },
     )
     assert set(values(user)) == {"val_loss", "val_kind_accuracy", "val_size_error"}
@@ -143,9 +148,12 @@ def test_outputs_have_their_own_metrics_and_labels() -> None:
 @pytest.mark.parametrize(
     ("metric", "said"),
     [
-        (lambda: metrics.classification.MulticlassAUROC(3), "its state 'preds' is not a sum, .*thresholds="),
-        (lambda: metrics.MaxMetric(), "its state 'max_value' is not a sum"),
-        (lambda: metrics.PearsonCorrCoef(), "is not a sum"),
+        (
+            lambda: metrics().classification.MulticlassAUROC(3),
+            "its state 'preds' is not a sum, .*thresholds=",
+        ),
+        (lambda: metrics().MaxMetric(), "its state 'max_value' is not a sum"),
+        (lambda: metrics().PearsonCorrCoef(), "is not a sum"),
     ],
 )
 def test_metrics_whose_parts_can_not_be_added_are_refused(metric: Callable[[], Any], said: str) -> None:

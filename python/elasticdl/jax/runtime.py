@@ -9,14 +9,16 @@ import random
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.worker.imports import uncollected
 from elasticdl.worker.seeds import chunk_seeds
 
 
 def import_jax() -> None:
     """Import JAX, Flax and optax, for CPUs whatever else is there."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    for name in ("jax", "flax.nnx", "optax"):
-        importlib.import_module(name)
+    with uncollected():
+        for name in ("jax", "flax.nnx", "optax"):
+            importlib.import_module(name)
 
 
 def start(threads: int) -> None:

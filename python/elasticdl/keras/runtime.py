@@ -6,7 +6,6 @@ threads is fixed here because the bits of a convolution's gradient depend on it.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.keras.greeting import greeting_to
 from elasticdl.worker import gpus
+from elasticdl.worker.imports import uncollected
 
 BACKEND = "KERAS_BACKEND"
 """The environment variable that chooses what Keras computes with."""
@@ -69,19 +69,6 @@ def without(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let the garbage collector look neither meanwhile nor later at what is made now: modules stay, and there are many of them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def start(threads: int) -> None:
     """Import TensorFlow and Keras, and fix how this process uses processors and GPUs; call it once, before anything else.
 
@@ -111,7 +98,7 @@ def import_keras(log: Path | None = None) -> None:
 def quick_import(module: str) -> None:
     """Import Keras, or what it computes with."""
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with without("sklearn"), later(*_PLOTTING), _uncollected():
+    with without("sklearn"), later(*_PLOTTING), uncollected():
         importlib.import_module(module)
 
 

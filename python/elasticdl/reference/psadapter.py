@@ -12,7 +12,6 @@ import numpy.typing as npt
 from elasticdl._core import Batch as CoreBatch
 from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Table, Variable, first_difference
 from elasticdl.catalog.tablereader import TableReader
-from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.reference.building import (
@@ -202,6 +201,10 @@ class ReferencePsAdapter:
         for value in self._dense:
             digest.update(value.tobytes())
         if path and kind == PARQUET:
+            from elasticdl.checkpoint.parquet import (
+                write_parquet,
+            )  # here: it imports PyArrow, a tenth of a worker's start
+
             with made_beside(path, "learnt") as folder:
                 write_parquet(folder, self.catalog, self._dense, tables)
         elif path:

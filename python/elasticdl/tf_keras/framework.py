@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import BadSetting
 from elasticdl.keras.framework import KerasFramework
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.imports import uncollected
 
 if TYPE_CHECKING:
     from elasticdl.keras.library import Library
@@ -51,7 +52,8 @@ class TfKerasFramework(KerasFramework):
         from elasticdl.keras.library import tf_keras
 
         try:
-            return tf_keras()
+            with uncollected():
+                return tf_keras()
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "tf_keras":
                 raise

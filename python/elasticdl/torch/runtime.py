@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from elasticdl.worker import gpus
+from elasticdl.worker.imports import uncollected
 from elasticdl.worker.seeds import chunk_seeds
 
 _SIZES = 64
@@ -17,11 +18,13 @@ _SIZES = 64
 
 def import_torch() -> None:
     """Import PyTorch."""
-    importlib.import_module("torch")
+    with uncollected():
+        importlib.import_module("torch")
 
 
 def start(threads: int) -> None:
     """Import PyTorch, and let one operation be shared by so many threads; call it once, before anything is computed."""
+    import_torch()
     import torch
 
     torch.set_num_threads(threads)
