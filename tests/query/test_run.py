@@ -143,6 +143,14 @@ REFUSED = {
         "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or "
         "_regressor, and functions of a model zoo as file.function",
     ),
+    "a zoo's file without the function": (
+        f"SELECT * FROM numbers TO TRAIN table.custom_modle WITH engine.model_zoo='{ZOO}' LABEL \"double\" INTO m",
+        f"TEXT:1: {ZOO}/table.py: does not define 'custom_modle' (--model_def); did you mean custom_model?",
+    ),
+    "a zoo without the file": (
+        f"SELECT * FROM numbers TO TRAIN tabel.custom_model WITH engine.model_zoo='{ZOO}' LABEL \"double\" INTO m",
+        f"TEXT:1: {ZOO}/tabel.py: No such file or directory",
+    ),
     "metrics of a model that has its own": (
         "SELECT * FROM numbers TO TRAIN table.custom_model WITH eval.metrics=[AUC] LABEL word INTO m",
         "TEXT:1: table.custom_model is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out",
