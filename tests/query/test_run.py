@@ -224,6 +224,35 @@ def test_a_script_is_given_once_and_readable(folder: Path, capfd: pytest.Capture
     assert said[3] == "error: -f a.sql: is not text in UTF-8 (invalid start byte at byte 8)"
 
 
+@pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
+def test_a_script_that_begins_with_create_makes_its_database(
+    folder: Path, capfd: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    database = f"--database={scheme}:///new.db"
+    refused = {
+        "SELECT 1": f"--database: {scheme}:///new.db: there is no file new.db",
+        "SELECT a FROM t LABEL a INTO m; CREATE TABLE t (a INT)": "there is no file new.db",
+        "CREATE TEMP TABLE t AS SELECT 1 AS a": "there is no file new.db",
+        "DROP TABLE t": "there is no file new.db",
+        "CREATE TABLE t AS SELECT * FROM nowhere": "TEXT:1: the database says: ",
+        "CREATE TABLE t (a INT": "TEXT:1: the database says: ",
+    }
+    before = sorted(folder.rglob("*"))
+    for text, message in refused.items():
+        assert command(["sql", text, database]) == 2
+        assert message in capfd.readouterr().err
+    assert command(["sql", "CREATE TABLE t (a INT)", f"--database={scheme}:///none/new.db"]) == 2
+    assert f"there is no directory {folder}/none to make the file in" in capfd.readouterr().err
+    assert command(["sql", "CREATE TABLE t (a INT)", database, "--dry_run"]) == 2
+    assert "a dry run makes nothing" in capfd.readouterr().err
+    assert sorted(folder.rglob("*")) == before
+    script = "/* a table */ create table t as SELECT 7 AS a; SELECT a + 1 AS b FROM t"
+    assert command(["sql", script, database, "-o", "json"]) == 0
+    assert _lines(capfd.readouterr().out) == [{"b": 8}]
+    assert command(["sql", "DROP TABLE nowhere", database]) == 2
+    assert (folder / "new.db").is_file(), "what was there stays when a statement fails"
+
+
 def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Report:
         epochs = (type("Epoch", (), {"expected": 900, "counted": 899})(),) * 2
