@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ from elasticdl.worker.contract.allreduce import Adapter, StepLogs
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.records import Columns
 from tests import jax as jax_tests
 from tests import mxnet as mxnet_tests
 from tests import torch as torch_tests
@@ -117,6 +119,32 @@ def train(made: Adapter, steps: int) -> None:
     for step in range(1, steps + 1):
         result, examples, _ = sum_of(made, (0, records(8, 8 * step)), step=step)
         made.apply(result, examples)
+
+
+# ---------------------------------------------------------------------- feed
+
+
+def test_a_column_that_feed_asks_for_and_the_data_lacks_is_bad_data(found: Framework) -> None:
+    spec = job(found)
+    user = found.load(spec)
+
+    @functools.wraps(user.feed)  # frameworks look at the names of its arguments
+    def feed(given: Any, mode: str, metadata: Any) -> Any:
+        if isinstance(given, dict):
+            return given["height"], given["width"]
+        if isinstance(getattr(given, "element_spec", None), dict):
+            return given.map(lambda row: (row["height"], row["width"]))
+        return user.feed(given, mode, metadata)
+
+    asking = replace(user, feed=feed)
+    rows = Columns(2, {"width": np.zeros(2, np.float32), "heigth": np.zeros(2, np.float32)})
+    said = r"feed failed: KeyError: 'height'.*; the data has no column 'height'; did you mean heigth\?; it has width, heigth$"
+    with pytest.raises(BadData, match=said):
+        found.adapter(asking, spec, None, LIFE).prepare(rows)
+    trains = found.adapter(asking, spec, None, LIFE)
+    trains.prepare(records(8))
+    with pytest.raises(BadData, match=said):
+        trains.evaluator(None).prepare(rows)
 
 
 # ---------------------------------------------------------------------- synchronous

@@ -9,6 +9,7 @@ import resource
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elasticdl.audit import audit
@@ -100,8 +101,6 @@ def callbacks():
 
 def room(directory: Path, source: str, count: int = 64) -> dict[str, object]:
     """Write a model file and its data; return the settings of a small job, of one worker."""
-    import numpy as np
-
     (directory / "zoo").mkdir()
     (directory / "zoo" / "model.py").write_text(source)
     (directory / "data").mkdir()
@@ -233,6 +232,34 @@ def test_rows_with_too_few_columns_are_told_in_a_few_lines(start: Start, tmp_pat
     )
     assert "tensorflow" not in result.err
     assert f"return {parse}" in result.err
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
+def test_a_column_that_the_data_lacks_is_named_with_those_that_there_are(
+    start: Start, tmp_path: Path, command: str
+) -> None:
+    source = PLAIN.replace(
+        "    values = np.stack([np.frombuffer(record, np.float32) for record in records])\n"
+        "    return values[:, :2], values[:, 2]\n",
+        '    return np.stack([records["width"], records["height"]], axis=1), records["width"]\n',
+    )
+    of_command = {"train": "training_data", "evaluate": "validation_data", "predict": "prediction_data"}
+    settings = room(tmp_path, source)
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"width": 1.0, "heigth": 2.0}\n' * 8)
+    del settings["training_data"]
+    if command != "train":
+        np.savez(tmp_path / "weights.npz", weights=np.zeros(2), bias=np.zeros(1))
+        settings |= {"trained_model": tmp_path / "weights.npz", "output": tmp_path / "predictions"}
+    if command == "evaluate":
+        del settings["output"]
+    result = start(command=command, **settings, **{of_command[command]: data}).wait()
+    check(
+        result,
+        2,
+        f"{tmp_path}/zoo/model.py: feed failed: KeyError: 'height' (line 15)",
+        f"; the data has no column 'height'; did you mean heigth?; it has width, heigth ({data})",
+    )
 
 
 def test_an_empty_file_among_others_is_told(start: Start, tmp_path: Path) -> None:

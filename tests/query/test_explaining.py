@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import elasticdl
-from elasticdl.errors import BadStatement
+from elasticdl.errors import BadStatement, JobFailed
 from elasticdl.query.registry import Store
 from elasticdl.tabular import importance, template
 from elasticdl.tabular.features import Input, Label, LabelKind, Network, Plan
@@ -34,7 +35,81 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         entry.commit({"label": "rich", "columns": {"age": "integer", "工资": "number"}, "model_zoo": None})
     with Store(tmp_path / "store").begin("foreign") as entry:
         entry.commit({"label": None, "columns": {}, "model_zoo": "zoo"})
+    with Store(tmp_path / "store").begin("line") as entry:
+        np.savez(entry.directory / "model.npz", weights=np.array([2.0, 0.5, 0.0]), bias=np.zeros(1))
+        entry.commit(
+            {
+                "label": "y",
+                "columns": {"a": "number", "名/b": "number", "tag": "text"},
+                "model_zoo": str(tmp_path / "zoo"),
+                "model_def": "line.custom_model",
+                "model_params": {},
+                "file": "model.npz",
+                "minibatch_size": 16,
+            }
+        )
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "line.py").write_text(LINE)
+    draws = np.random.default_rng(1).standard_normal((2, ROWS))
+    lines = {
+        "a": draws[0],
+        "名/b": draws[1],
+        "tag": [f"t{n % 9}" for n in range(ROWS)],
+        "y": 2 * draws[0] + 0.5 * draws[1],
+    }
+    pq.write_table(pa.table(lines), "lines.parquet")
     return tmp_path
+
+
+LINE = """
+import os, sys
+import numpy as np
+from elasticdl.reference import SGD, Linear
+
+def custom_model():
+    return Linear(3)
+
+def optimizer():
+    return SGD(0.01)
+
+def feed(records, mode, metadata):
+    print("as a program prints")
+    if "WITHOUT" in os.environ:
+        sys.exit(f"without {os.environ.get('PGPASSWORD')}")
+    tags = np.array([float(tag[1:]) for tag in records["tag"]])
+    return np.stack([records["a"], records["名/b"], tags], axis=1), records["y"]
+"""
+
+
+def test_a_model_of_a_zoo_by_its_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "SELECT * FROM lines TO EXPLAIN line INTO worth"
+    answer = elasticdl.sql(text)
+    assert answer.table is not None
+    found = answer.table.to_pydict()
+    assert found == pq.read_table("worth.parquet").to_pydict()
+    assert found["feature"] == ["a", "名/b", "tag"]
+    # E (w (x - x'))² = 2 w² for shuffled numbers of variance 1, and the loss before is 0
+    assert found["importance"] == [pytest.approx(8, rel=0.3), pytest.approx(0.5, rel=0.3), 0.0]
+    assert found["stddev"][:2] > [0.0, 0.0]
+    assert elasticdl.sql(text.replace("worth", "again")).table == answer.table
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    monkeypatch.setenv("WITHOUT", "1")
+    with pytest.raises(JobFailed, match=r"^SystemExit: without None \(line 15 of .*/zoo/line\.py, in feed\)"):
+        elasticdl.sql(text.replace("worth", "third"))
+    assert not Path("third.parquet").exists()
+
+
+def test_a_model_of_a_zoo_that_cannot_be_evaluated(folder: Path) -> None:
+    for select, said in {
+        'SELECT a, "名/b", tag, 1 AS other FROM lines': "the SELECT gives no column 'y'",
+        "SELECT a, \"名/b\", 'x' || tag AS tag, y FROM lines": r"line\.py: feed failed: ValueError: could not convert string to float",
+        'SELECT a / 0 AS a, "名/b", tag, y FROM lines': "the loss of these rows is (nan|inf)",
+    }.items():
+        with pytest.raises(BadStatement, match=said):
+            elasticdl.sql(f"{select} TO EXPLAIN line")
+    (folder / "zoo" / "line.py").unlink()
+    with pytest.raises(BadStatement, match=r"line\.py: No such file"):
+        elasticdl.sql("SELECT * FROM lines TO EXPLAIN line")
 
 
 def test_columns_by_importance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +157,8 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
             "there is no method 'permutaton'; did you mean permutation?; there are permutation and integrated_gradients",
         ),
         (
-            "foreign",
-            "foreign is of a model zoo, whose feed may make anything of a column",
+            "foreign USING integrated_gradients",
+            "foreign is of a model zoo, whose feed may make anything of a column, so gradients of columns are not known",
         ),
         ("ritch", "there is no model ritch in .*; did you mean rich?"),
         ("rich INTO people", "the table people of .* exists, and results go to a new table"),

@@ -143,6 +143,14 @@ REFUSED = {
         "TEXT:1: there is no model 'dnnn'; did you mean dnn?; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or "
         "_regressor, and functions of a model zoo as file.function",
     ),
+    "a zoo's file without the function": (
+        f"SELECT * FROM numbers TO TRAIN table.custom_modle WITH engine.model_zoo='{ZOO}' LABEL \"double\" INTO m",
+        f"TEXT:1: {ZOO}/table.py: does not define 'custom_modle' (--model_def); did you mean custom_model?",
+    ),
+    "a zoo without the file": (
+        f"SELECT * FROM numbers TO TRAIN tabel.custom_model WITH engine.model_zoo='{ZOO}' LABEL \"double\" INTO m",
+        f"TEXT:1: {ZOO}/tabel.py: No such file or directory",
+    ),
     "metrics of a model that has its own": (
         "SELECT * FROM numbers TO TRAIN table.custom_model WITH eval.metrics=[AUC] LABEL word INTO m",
         "TEXT:1: table.custom_model is of a model zoo, whose eval_metrics_fn says which metrics it has; leave validation.metrics out",
@@ -214,6 +222,35 @@ def test_a_script_is_given_once_and_readable(folder: Path, capfd: pytest.Capture
     assert said[0] == said[1] == "error: give the statements as TEXT, or a file with -f; one of them"
     assert said[2] == "error: -f a.sql: can't be read: No such file or directory"
     assert said[3] == "error: -f a.sql: is not text in UTF-8 (invalid start byte at byte 8)"
+
+
+@pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
+def test_a_script_that_begins_with_create_makes_its_database(
+    folder: Path, capfd: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    database = f"--database={scheme}:///new.db"
+    refused = {
+        "SELECT 1": f"--database: {scheme}:///new.db: there is no file new.db",
+        "SELECT a FROM t LABEL a INTO m; CREATE TABLE t (a INT)": "there is no file new.db",
+        "CREATE TEMP TABLE t AS SELECT 1 AS a": "there is no file new.db",
+        "DROP TABLE t": "there is no file new.db",
+        "CREATE TABLE t AS SELECT * FROM nowhere": "TEXT:1: the database says: ",
+        "CREATE TABLE t (a INT": "TEXT:1: the database says: ",
+    }
+    before = sorted(folder.rglob("*"))
+    for text, message in refused.items():
+        assert command(["sql", text, database]) == 2
+        assert message in capfd.readouterr().err
+    assert command(["sql", "CREATE TABLE t (a INT)", f"--database={scheme}:///none/new.db"]) == 2
+    assert f"there is no directory {folder}/none to make the file in" in capfd.readouterr().err
+    assert command(["sql", "CREATE TABLE t (a INT)", database, "--dry_run"]) == 2
+    assert "a dry run makes nothing" in capfd.readouterr().err
+    assert sorted(folder.rglob("*")) == before
+    script = "/* a table */ create table t as SELECT 7 AS a; SELECT a + 1 AS b FROM t"
+    assert command(["sql", script, database, "-o", "json"]) == 0
+    assert _lines(capfd.readouterr().out)[-1] == {"b": 8}
+    assert command(["sql", "DROP TABLE nowhere", database]) == 2
+    assert (folder / "new.db").is_file(), "what was there stays when a statement fails"
 
 
 def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

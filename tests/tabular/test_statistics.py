@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from elasticdl.tabular import statistics
+from elasticdl.tabular import counting, statistics
 from elasticdl.tabular.spread import SKETCH, Moments, Values, merged_quantiles
 from elasticdl.tabular.statistics import Statistics, finished, merge, of_table
 from tests.tabular.tables import employees, files_of, snapshot
@@ -49,6 +49,29 @@ def test_literal_statistics() -> None:
 def test_a_table_in_files_is_counted_as_one_in_memory(tmp_path: Path) -> None:
     table = employees()
     assert statistics.of(files_of(snapshot(tmp_path, table))) == finished(of_table(table))
+
+
+def test_numbers_of_many_columns_are_counted_alike_in_memory_and_by_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(3)
+    few = {f"few{place}": draw.integers(0, 40, 300) / 4 for place in range(counting._TOGETHER)}
+    many = {f"many{place}": draw.standard_normal(1500)[:300] for place in range(2)}
+    gaps = pa.array([None if place % 3 else float(place % 7) for place in range(300)])
+    dates = pa.array(draw.integers(0, 9, 300).astype("int32"), pa.int32()).cast(pa.date32())
+    table = pa.table({**few, **many, "gaps": gaps, "yes": draw.integers(0, 2, 300) > 0, "day": dates})
+    files = files_of(snapshot(tmp_path, table))
+    here = statistics.of(files)
+    monkeypatch.setattr(statistics, "_SMALL", 0)
+    monkeypatch.setattr(counting, "_counts", None)
+    assert statistics.of(files) == here
+    assert [*here.columns] == table.column_names
+    values = here.columns["gaps"].values
+    assert values is not None
+    assert values.counts == (
+        *((one, 15) for one in (0.0, 3.0)),
+        *((one, 14) for one in (1.0, 2.0, 4.0, 5.0, 6.0)),
+    )
 
 
 def test_parts_merge_to_the_whole_and_come_back_from_json() -> None:

@@ -166,11 +166,13 @@ class WorkerProcess(MemberProcess):
         from elasticdl.worker.contract.allreduce import Traced
         from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.settings import AHEAD, LoopSettings
+        from elasticdl.worker.usercode import naming
 
         spec, ledger = self.spec, schedule.ledger
         reader, validation = readers
         first = ledger.task(0, 0)
-        adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        with naming(first):
+            adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if isinstance(adapter, Traced):
             adapter.prepare_sizes(ledger.chunk_sizes(_SIZES))
         evaluating = None
@@ -227,6 +229,7 @@ class WorkerProcess(MemberProcess):
         from elasticdl.worker.ps.pacing import Pacing
         from elasticdl.worker.ps.runner import PsWorker
         from elasticdl.worker.settings import AHEAD, LoopSettings
+        from elasticdl.worker.usercode import naming
 
         spec, key = self.spec, place.key(Key.DATA)
         data = self.data.result()
@@ -234,7 +237,8 @@ class WorkerProcess(MemberProcess):
         ledger = order.ledger
         reader, validation = readers
         first = ledger.task(0, 0)
-        adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        with naming(first):
+            adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self.model.result()))
         evaluating = None
@@ -287,6 +291,7 @@ class WorkerProcess(MemberProcess):
         from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.tasking.machine import TaskMember
         from elasticdl.worker.tasking.runner import EvaluationDoer, TaskDoer, TaskWorker
+        from elasticdl.worker.usercode import naming
 
         spec = self.spec
         plan = pass_of(spec, self.data.result().shards)
@@ -294,7 +299,8 @@ class WorkerProcess(MemberProcess):
         doer: TaskDoer
         if isinstance(plan, EvaluationPlan):
             first = plan.task_by_id(0, 0)
-            model.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
+            with naming(first):
+                model.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
             evaluating = prepared(model.evaluator(reader.metadata), reader, plan)
             metrics, doer = evaluating.metrics, EvaluationDoer(evaluating)
         else:

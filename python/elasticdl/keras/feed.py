@@ -30,6 +30,7 @@ from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
+from elasticdl.worker.usercode import feed_failure
 
 _EXAMPLES = "a tf.data.Dataset of (features, labels), one element per example"
 _CHUNK = "with feed.whole_chunks a tf.data.Dataset of one element, (features, labels), with as many rows as the chunk has records"
@@ -87,8 +88,8 @@ class FeedPipeline:
                 raise
             except Exception as error:
                 self._traced = None
-                text = f"{self._path}: feed failed: {describe(error, self._path)}"
-                raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
+                then = f"; {_IN_A_GRAPH}" if _of_the_body(error) else ""
+                raise feed_failure(self._path, error, records, self._metadata, then) from error
         try:
             with as_traced(inline=self._inline):
                 data = self._traced(tensors)

@@ -14,10 +14,10 @@ from elasticdl.errors import BadData, BadModel
 from elasticdl.mxnet.internals import is_sparse
 from elasticdl.mxnet.runtime import seed_chunk
 from elasticdl.spec.jobspec import Mode
-from elasticdl.worker.contract.records import Columns, Records
+from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.fedbatch import Batch, count, mapped
-from elasticdl.worker.usercode import function_name, run
+from elasticdl.worker.usercode import fed, function_name, run
 
 _REMEDY = "feed returns (features, labels) or (features, labels, weights): arrays of NumPy, or tuples of them"
 _TYPES = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool")
@@ -161,8 +161,7 @@ class Feed:
 
     def __call__(self, records: Records) -> Batch:
         """Return the batch made of a chunk's records, which are arrays by name if they are columns. Raises BadData."""
-        given = records.arrays if isinstance(records, Columns) else records
-        made = self._user.feed(given, self._mode, self._metadata)
+        made = fed(self._user, records, self._mode, self._metadata)
         predicts = self._mode == Mode.PREDICTION
         if predicts and isinstance(made, np.ndarray):
             made = (made, None)

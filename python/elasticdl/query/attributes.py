@@ -174,7 +174,7 @@ def _known(statement: Train | Predict | Evaluate | Explain) -> tuple[Mapping[str
         case Evaluate():
             return _OF_EVALUATE, JobKind.EVALUATE
         case Explain():
-            return _OF_EXPLAIN, JobKind.PREDICT
+            return _OF_EXPLAIN, JobKind.EVALUATE
 
 
 def _long(written: str) -> str:

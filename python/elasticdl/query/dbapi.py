@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from elasticdl.errors import BadData, BadSetting, Unwritable
 from elasticdl.query.columns import array_of
+from elasticdl.query.newfile import check_file, whole_or_none
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, without_password
@@ -39,17 +40,17 @@ class SQLiteSource:
 
     dialect = "sqlite"
 
-    def __init__(self, database: object) -> None:
-        """`database`: a URL, or a connection, which stays open. Raises BadSetting."""
+    def __init__(self, database: object, is_new: bool = False) -> None:
+        """`database`: a URL, or a connection, which stays open; `is_new`: the first statement makes the file if it is not there.
+
+        Raises BadSetting.
+        """
         is_url = isinstance(database, str)
         self._given = None if is_url else database
         self._file = database_file(str(database)) if is_url else ""
         self.name = without_password(str(database)) if is_url else "the connection to SQLite"
-        if is_url and not Path(self._file).is_file():
-            raise BadSetting(
-                f"--database: {self.name}: there is no file {self._file or '(none is named)'}; write sqlite:///x.db, or with four "
-                "slashes an absolute path: sqlite:////data/x.db"
-            )
+        if is_url:
+            check_file(self.name, self._file, self.dialect, is_new=is_new)
         self._connection: Any = None
 
     def schema(self, select: str, params: Params = ()) -> pa.Schema:
@@ -71,8 +72,8 @@ class SQLiteSource:
 
     def run(self, text: str, params: Params = ()) -> pa.Table | None:
         """Do what another statement says. Raises DatabaseRefused."""
-        with self._errors():
-            cursor = self._ask(text, params)
+        with self._errors(), whole_or_none(self._file, self.close):
+            cursor = self._ask(text, params, mode="rwc")
             if cursor.description is None:
                 if self._given is not None:
                     self._connected().commit()
@@ -113,14 +114,15 @@ class SQLiteSource:
             self._connection.close()
         self._connection = None
 
-    def _connected(self) -> Any:
+    def _connected(self, mode: str = "rw") -> Any:
         if self._connection is None:
-            uri = f"{Path(self._file).absolute().as_uri()}?mode=rw"
+            uri = f"{Path(self._file).absolute().as_uri()}?mode={mode}"
             self._connection = self._given or sqlite3.connect(uri, uri=True, isolation_level=None)
         return self._connection
 
-    def _ask(self, text: str, params: Params) -> Any:
-        cursor = self._connected().cursor()
+    def _ask(self, text: str, params: Params, mode: str = "rw") -> Any:
+        """Send a statement; `mode`: of the file, `rwc` makes one that is not there."""
+        cursor = self._connected(mode).cursor()
         cursor.row_factory = None
         return cursor.execute(text, params)
 

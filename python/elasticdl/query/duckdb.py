@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from elasticdl.errors import BadSetting
 from elasticdl.query.folderfiles import SERVERS, opened_server
+from elasticdl.query.newfile import check_file, whole_or_none
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, text, without_password
@@ -46,16 +46,25 @@ class DuckDBSource:
         tables: Mapping[str, object] | None = None,
         missing: Missing | None = None,
         name: str = "",
+        is_new: bool = False,
     ) -> None:
-        """`database`: a URL, or a connection, which stays open; `name`: of what it stands for. Raises BadSetting."""
+        """Connect nothing yet.
+
+        Args:
+            database: a URL, or a connection, which stays open.
+            tables: data frames that are tables.
+            missing: where tables that do not exist are read from.
+            name: of what it stands for.
+            is_new: the first statement makes the file if it is not there.
+
+        Raises BadSetting.
+        """
         is_url = isinstance(database, str)
         self._given = None if is_url else database
         self._file = database_file(str(database)) if is_url else ""
         self.name = name or (without_password(str(database)) if is_url else "the connection to DuckDB")
-        if self._file and not Path(self._file).is_file():
-            raise BadSetting(
-                f"--database: {self.name}: there is no file {self._file}; an absolute path has four slashes: duckdb:////data/x.db"
-            )
+        if self._file:
+            check_file(self.name, self._file, self.dialect, is_new=is_new)
         self._tables = tables or {}
         self._missing = missing or (lambda name: None)
         self._connection: Any = None
@@ -83,7 +92,7 @@ class DuckDBSource:
 
     def run(self, text: str, params: Params = ()) -> pa.Table | None:
         """Do what another statement says. Raises DatabaseRefused."""
-        with self._errors(text):
+        with self._errors(text), whole_or_none(self._file, self.close):
             self._connected(writing=True)
             answer = self._answer(text, params)
             return None if answer is None else answer.to_arrow_table()

@@ -1,12 +1,14 @@
 """`TO EXPLAIN`: which columns a model's predictions depend on, by its loss when one of them is shuffled, or by gradients for each row.
 
-It is computed in this process, on a sample: no data leaves it, and a job would take longer to start.
+It is computed here, on a sample: no data leaves this machine, and a job would take longer to start. What is worse without a column is the
+main metric of one of our models; of a model of a zoo it is the loss, which all have, and its file runs in a process of its own.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,18 @@ import pyarrow.parquet as pq
 
 from elasticdl.query import attributes, bars, check, snapshot
 from elasticdl.query.answer import Answer
+from elasticdl.query.attributes import Wanted
+from elasticdl.query.jobs import PASSWORDS, spec_of
 from elasticdl.query.session import Session, placed
 from elasticdl.query.source import Into
 from elasticdl.query.statements import Explain
-from elasticdl.query.using import check_table, foreseen, taken, write
-from elasticdl.spec.edge import nearest
+from elasticdl.query.using import check_table, foreseen, taken, use, write
+from elasticdl.spec.edge import check_zoo, nearest
+from elasticdl.spec.jobspec import JobKind, JobSpec
+from elasticdl.spec.modelfile import check_model_file
 from elasticdl.tabular import template
 from elasticdl.tabular.features import Plan
+from elasticdl.tabular.importance import Importance
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Version
@@ -39,11 +46,13 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     wanted = attributes.wanted(statement)
     method = _method(statement)
     version = session.find(statement.model)
-    if version.json["model_zoo"] is not None:
+    is_own = version.json["model_zoo"] is None
+    if method == GRADIENTS and not is_own:
         raise statement.model.place.error(
-            f"{version.name} is of a model zoo, whose feed may make anything of a column, and runs in workers: a job for each shuffle of "
-            "each column; TO EXPLAIN is for models of tables, such as dnn"
+            f"{version.name} is of a model zoo, whose feed may make anything of a column, so gradients of columns are not known; leave "
+            f"USING {GRADIENTS} out: permutation is for all models"
         )
+    spec = None if is_own else _evaluation(statement, version, wanted, session)
     mode = Into(wanted.into)
     label = version.json["label"] if method == PERMUTATION else None
     with placed(statement):
@@ -54,8 +63,12 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     with session.store.work() as work:
         rows = _sampled(taken(statement, session, work.directory, label), wanted.rows)
-    with placed(statement):
-        found = _explained(method, version, rows)
+        with placed(statement):
+            found = (
+                _explained(method, version, rows)
+                if spec is None
+                else _of_loss(spec, rows, work.directory, list(version.json["columns"]))
+            )
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:
@@ -82,7 +95,32 @@ def _explained(method: str, version: Version, rows: pa.Table) -> pa.Table:
     plan = Plan.from_json((version.directory / template.PLAN).read_text(encoding="utf-8"))
     if method == GRADIENTS:
         return importance.integrated_gradients(version.directory, plan, rows)
-    found = importance.permutation(version.directory, plan, rows, seed=_SEED)
+    return _table(importance.permutation(version.directory, plan, rows, seed=_SEED))
+
+
+def _evaluation(statement: Explain, version: Version, wanted: Wanted, session: Session) -> JobSpec:
+    """Return the job that would evaluate a model of a zoo on this machine. Raises BadStatement for a zoo that is not there."""
+    made = use(version) | {"validation_data": "/rows", "minibatch_size": version.json["minibatch_size"]}
+    here = {name: given for name, given in session.flags.items() if name != "image_name"}
+    with placed(statement):
+        spec = spec_of(JobKind.EVALUATE, version.name, made, {}, wanted.settings, here)
+        check_zoo(spec)
+        check_model_file(spec)
+    return spec
+
+
+def _of_loss(spec: JobSpec, rows: pa.Table, directory: Path, columns: Sequence[str]) -> pa.Table:
+    """Return feature, importance and stddev of a model of a zoo; `directory`: for the rows that are explained."""
+    from elasticdl.job.importance import permutation
+
+    file = directory / "explained.parquet"
+    pq.write_table(rows, file, row_group_size=max(1, rows.num_rows))
+    return _table(
+        permutation(replace(spec, validation_data=str(file)), columns, seed=_SEED, without=PASSWORDS)
+    )
+
+
+def _table(found: Sequence[Importance]) -> pa.Table:
     return pa.table(
         {
             "feature": pa.array([one.feature for one in found], pa.string()),

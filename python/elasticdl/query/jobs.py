@@ -32,7 +32,8 @@ _ROWS_OF_ONE = 100_000
 """A worker evaluates some 15,000 records of a table in a second, and takes some seconds to import its framework."""
 _REMOVAL_SECONDS = 60.0
 """Twice the grace period of pods: another job of the name may follow."""
-_PASSWORDS = ("PGPASSWORD", "MYSQL_PWD", "MAXCOMPUTE_AK", "MAXCOMPUTE_SK")
+PASSWORDS = ("PGPASSWORD", "MYSQL_PWD", "MAXCOMPUTE_AK", "MAXCOMPUTE_SK")
+"""Variables of the environment that programs of databases read, and processes with a person's code don't get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
 
     if spec.on_kubernetes:
         return _run_in_pods(spec)
-    kept = {name: os.environ.pop(name) for name in _PASSWORDS if name in os.environ}
+    kept = {name: os.environ.pop(name) for name in PASSWORDS if name in os.environ}
     try:
         return submit.run(spec, sys.stderr)
     finally:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting
 from elasticdl.job import podsubmit
-from elasticdl.query import explaining, grammar, halves, inpods, jobs, training
+from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, training
 from elasticdl.query.answer import Answer
 from elasticdl.query.registry import Store, default_store
 from elasticdl.query.session import Session
@@ -35,6 +35,7 @@ from elasticdl.query.statements import (
 from elasticdl.spec import edge
 from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.readers import database_file, scheme_of
 
 _METRICS_SHOWN = 3
 
@@ -113,7 +114,7 @@ def run(
         return _run_in_pods(text, spec, database_secret, given, flags, tell, filename, dry_run, answered)
     if spec.on_kubernetes:
         inpods.check_here(podsubmit.prepare(spec), given)
-    source = open_source(database, tables)
+    source = open_source(database, tables, is_new=_is_new(database, text, filename, dry_run))
     try:
         statements = grammar.parse(text, source.dialect, filename)
         if not statements:
@@ -129,6 +130,19 @@ def run(
     finally:
         source.close()
     return replace(answers[-1], all=tuple(answers))
+
+
+def _is_new(database: object, text: str, filename: str, dry_run: bool) -> bool:
+    """Tell whether a script makes the file of its database, which is not there. Raises BadStatement, BadSetting."""
+    if not isinstance(database, str) or not (file := database_file(database)) or Path(file).exists():
+        return False
+    is_made = newfile.creates(grammar.parse(text, scheme_of(database), filename))
+    if is_made and dry_run:
+        raise BadSetting(
+            f"--database: there is no file {file}, which the first statement of the script would make; a dry run makes nothing, so run "
+            "that statement first"
+        )
+    return is_made
 
 
 def _check_alone(database: object, tables: object, params: object) -> None:

@@ -85,7 +85,11 @@ class Source(Protocol):
 
 
 def open_source(
-    database: object = None, tables: Mapping[str, object] | None = None, folder: Path | None = None
+    database: object = None,
+    tables: Mapping[str, object] | None = None,
+    folder: Path | None = None,
+    *,
+    is_new: bool = False,
 ) -> Source:
     """Return the source that a URL or an open connection names.
 
@@ -94,6 +98,7 @@ def open_source(
             files NAME.csv, NAME.parquet and NAME.json of `folder` are tables; with `s3://BUCKET/FOLDER` those there.
         tables: data frames and Arrow tables that are tables of DuckDB.
         folder: the working directory if it is None.
+        is_new: the first statement makes the file of a database of DuckDB or SQLite that is not there.
 
     Nothing is connected yet. Raises BadSetting.
     """
@@ -119,11 +124,11 @@ def open_source(
             case "duckdb":
                 from elasticdl.query.duckdb import DuckDBSource
 
-                return DuckDBSource(database, tables)
+                return DuckDBSource(database, tables, is_new=is_new)
             case "sqlite":
                 from elasticdl.query.dbapi import SQLiteSource
 
-                return SQLiteSource(database)
+                return SQLiteSource(database, is_new)
             case "postgresql" | "postgres":
                 from elasticdl.query.adbc import PostgreSQLSource
 

@@ -19,14 +19,15 @@ from elasticdl.errors import BadInput, JobFailed
 from elasticdl.query import attributes, check, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
-from elasticdl.query.jobs import Half
+from elasticdl.query.jobs import Half, spec_of
 from elasticdl.query.registry import COMMIT
 from elasticdl.query.session import Session, placed
 from elasticdl.query.snapshot import Snapshot
 from elasticdl.query.statements import Train
-from elasticdl.spec.edge import Given
+from elasticdl.spec.edge import Given, check_zoo
 from elasticdl.spec.framework import framework_of
 from elasticdl.spec.jobspec import JobKind, JobSpec
+from elasticdl.spec.modelfile import check_model_file
 from elasticdl.tabular import plan as plans
 from elasticdl.tabular import statistics, template
 from elasticdl.tabular.kinds import kind_of
@@ -106,6 +107,8 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
         )
     with placed(statement):
         check.train(statement, session.source.schema(statement.select.text, session.params))
+        if not own:
+            _check_file(statement, wanted, session)
     work = rooms.work()
     with placed(statement):
         rows = _rows(statement, wanted, session, work.directory)
@@ -235,6 +238,16 @@ def _is_own(statement: Train, wanted: Wanted) -> bool:
                 "the function"
             )
     return False
+
+
+def _check_file(statement: Train, wanted: Wanted, session: Session) -> None:
+    """Check the file of a zoo's model before rows are read for it. Raises BadModel, BadSetting."""
+    assert statement.target is not None, "our own model has no other name"
+    made = {"model_def": statement.target.name, "model_params": dict(wanted.model), "training_data": "/rows"}
+    spec = spec_of(JobKind.TRAIN, statement.model.name, made, {}, wanted.settings, session.flags)
+    if not spec.on_kubernetes:  # an image may have the zoo; submitting the job checks what is here
+        check_zoo(spec)
+        check_model_file(spec)
 
 
 def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -> _Rows:

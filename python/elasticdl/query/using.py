@@ -50,7 +50,7 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
     work = rooms.work()
     found = taken(statement, session, work.directory)
     output = str(work.directory / "predictions")
-    made = _use(version) | {
+    made = use(version) | {
         "prediction_data": str(found.training),
         "output": output,
         "output_format": "parquet",
@@ -111,7 +111,7 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
     found = taken(statement, session, work.directory, label)
-    made = _use(version) | {"validation_data": str(found.training)}
+    made = use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
     derived, reasons = _sized(version, found.rows)
     return Half(JobKind.EVALUATE, version.name, made, derived, wanted.settings, state, reasons=reasons)
@@ -180,7 +180,7 @@ def taken(
         )
 
 
-def _use(version: Version) -> dict[str, object]:
+def use(version: Version) -> dict[str, object]:
     """Return the settings that say which model."""
     zoo = version.json["model_zoo"]
     made: dict[str, object] = {

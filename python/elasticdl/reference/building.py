@@ -13,11 +13,11 @@ from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
 from elasticdl.spec.jobspec import Mode
-from elasticdl.worker.contract.records import Columns, Records
+from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
-from elasticdl.worker.usercode import FIRST_STEP, failure
+from elasticdl.worker.usercode import FIRST_STEP, failure, fed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,7 @@ def feed(user: UserModel, metadata: Any, records: Records, mode: str = Mode.TRAI
     A prediction needs no labels: where `feed` makes none they are zeros, from which a model's outputs do not depend. Raises BadData for
     anything else than (features, labels).
     """
-    given = records.arrays if isinstance(records, Columns) else records
-    made = user.feed(given, mode, metadata)
+    made = fed(user, records, mode, metadata)
     if mode == Mode.PREDICTION and isinstance(made, np.ndarray | dict) and len(made):
         first = next(iter(made.values())) if isinstance(made, dict) else made
         made = made, np.zeros(len(first), np.int64)

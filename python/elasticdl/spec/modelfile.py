@@ -8,11 +8,12 @@ with foreign bases) it trusts the file.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import BadModel, BadSetting
+from elasticdl.spec.definitions import check_imports_of, definitions, may_define, names_near, parsed
 from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import (
@@ -23,9 +24,11 @@ from elasticdl.spec.framework import (
     framework_of,
 )
 from elasticdl.spec.jobspec import SETTINGS, JobKind, JobSpec
-from elasticdl.spec.zoo import parse, resolve
+from elasticdl.spec.zoo import resolve
 
-_STAR = "*"
+_RETURNING = {"model_def", "loss", "optimizer", "feed"}
+"""Settings whose functions return something, whatever the framework."""
+_LITERALS = {ast.List: "list", ast.Tuple: "tuple", ast.Dict: "dict", ast.Set: "set", ast.JoinedStr: "string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +87,28 @@ def check_model_file(spec: JobSpec) -> ModelFile:
     trees: dict[Path, ast.Module] = {}
     files: dict[Path, dict[str, ast.AST]] = {}
     found: dict[str, Definition] = {}
+    functions = {"model_def", *(one.setting for one in framework.symbols if one.is_function)}
+    elsewhere = spec.on_kubernetes or "PYTHONPATH" in spec.envs  # workers have packages of their own
     for setting, call, required in _calls(spec, framework):
         path, symbol = locate(spec, setting)
         if path not in files:
             trees[path] = _parse(path, setting, spec)
             check_imports(path, trees[path], Path(spec.model_zoo))
-            files[path] = _definitions(trees[path].body)
-        if symbol in files[path]:
-            _check_call(path, symbol, files[path][symbol], call)
-        elif _STAR not in files[path] and required:
-            near = nearest(
-                symbol, (name for name, is_ in files[path].items() if not isinstance(is_, ast.Import))
+            check_imports_of(
+                path, trees[path], Path(spec.model_zoo), None if elsewhere else framework.imports
             )
+            files[path] = definitions(trees[path].body)
+        if symbol in files[path]:
+            definition = files[path][symbol]
+            if _is_last(trees[path], definition) and (
+                setting in functions or isinstance(definition, ast.FunctionDef)
+            ):
+                _check_kind(path, symbol, setting, definition, call.shown)
+            _check_call(path, symbol, files[path][symbol], call)
+        elif required and not may_define(trees[path], files[path], symbol):
+            near = names_near(files[path], symbol)
+            if setting == "model_def" and symbol == "py":
+                near = "; name the model function in it, not the file's suffix"
             raise BadModel(f"{path}: does not define {symbol!r} (--{setting}){near}; expected {call.shown}")
         else:
             continue
@@ -147,51 +160,65 @@ def _keywords(values: Mapping[str, object]) -> str:
 
 def _parse(path: Path, setting: str, spec: JobSpec) -> ast.Module:
     try:
-        return parse(path)
+        return parsed(path)
     except OSError as error:
         wanted = getattr(spec, setting)
         near = nearest(path.stem, (other.stem for other in path.parent.glob("*.py")))
+        if path.with_suffix("").is_dir():
+            inside = sorted(
+                other.stem for other in path.with_suffix("").glob("*.py") if other.stem != "__init__"
+            )
+            shown = f": {', '.join(inside)}" if inside else ""
+            near = f"; {path.with_suffix('')} is a directory, of which a file is named, too{shown}"
         raise BadModel(
             f"{path}: {error.strerror or error}; --{setting}={wanted} is looked for there "
             f"(--model_zoo={spec.model_zoo}){near}"
         ) from None
-    except SyntaxError as error:
-        line = (error.text or "").rstrip()
-        raise BadModel(
-            f"{path}{f':{error.lineno}' if error.lineno else ''}: {error.msg}"
-            + (f"\n    {line.strip()}" if line else "")
-        ) from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise BadModel(f"{path}: is not a Python file: {error}") from None
 
 
-def _definitions(body: Iterable[ast.stmt]) -> dict[str, ast.AST]:
-    """Return what a module's statements bind, the last binding of each name; `*` if anything may be bound."""
-    bound: dict[str, ast.AST] = {}
-    for statement in body:
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                bound[statement.name] = statement
-            case ast.Import() | ast.ImportFrom():
-                for alias in statement.names:
-                    bound[(alias.asname or alias.name).partition(".")[0]] = statement
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    for name in ast.walk(target):
-                        if isinstance(name, ast.Name):
-                            bound[name.id] = value if name is target else statement
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                bound[name] = value
-            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
-                for _, inner in ast.iter_fields(statement):
-                    for block in inner if isinstance(inner, list) else []:
-                        if isinstance(block, ast.ExceptHandler):
-                            bound |= _definitions(block.body)
-                        elif isinstance(block, ast.stmt):
-                            bound |= _definitions([block])
-            case _:
-                pass
-    return bound
+def _check_kind(path: Path, symbol: str, setting: str, definition: ast.AST, expected: str) -> None:
+    """Raise BadModel for a definition that is certainly none of a function, or of one that returns something."""
+    where = f"{path}:{getattr(definition, 'lineno', 1)}: {symbol}"
+    match definition:
+        case ast.Constant(value=None):
+            return
+        case ast.Constant(value=value):
+            raise BadModel(f"{where} is {value!r:.60}, expected {expected}")
+        case ast.List() | ast.Tuple() | ast.Dict() | ast.Set() | ast.JoinedStr():
+            raise BadModel(f"{where} is a {_LITERALS[type(definition)]}, expected {expected}")
+        case ast.AsyncFunctionDef() if setting == "model_def" and not definition.decorator_list:
+            raise BadModel(f"{where} is a coroutine (async def), expected {expected}")
+        case ast.FunctionDef() if setting in _RETURNING and not definition.decorator_list:
+            own = list(_own_nodes(definition))
+            if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own):
+                return
+            if not _is_stub(definition) and not any(
+                isinstance(node, ast.Return) and node.value is not None for node in own
+            ):
+                raise BadModel(f"{where} never returns a value, expected {expected}, which returns one")
+
+
+def _is_last(tree: ast.Module, definition: ast.AST) -> bool:
+    """Tell whether a definition, the last one of its name, is made whatever happens: not in an `if`, a `try` or a loop."""
+    return any(definition in (statement, getattr(statement, "value", None)) for statement in tree.body)
+
+
+def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield what belongs to a function itself, not to those inside of it."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+
+
+def _is_stub(function: ast.FunctionDef) -> bool:
+    """Tell whether a function has no other body than `...`, as in a sketch."""
+    match function.body:
+        case [ast.Expr(value=ast.Constant(value=value))]:
+            return value is ...
+    return False
 
 
 def _check_call(path: Path, symbol: str, definition: ast.AST, call: _Call) -> None:

@@ -45,6 +45,28 @@ def imported_file(zoo: Path, importer: Path, module: str) -> Path | None:
 
     `module`: as it is written after `from`, with its dots.
     """
+    found = _imported(zoo, importer, module)
+    if found is None:
+        return None
+    file = found.with_name(f"{found.name}.py")
+    return file if _is_inside(zoo, file) and not found.is_dir() else None
+
+
+def imported_package(zoo: Path, importer: Path, module: str) -> Path | None:
+    """Return the `__init__.py` of the zoo's package that a module's name leads to in `importer`; as `imported_file`."""
+    found = _imported(zoo, importer, module)
+    if found is None:
+        return None
+    file = found / "__init__.py"
+    return file if _is_inside(zoo, file) else None
+
+
+def _is_inside(zoo: Path, file: Path) -> bool:
+    return file.resolve().is_relative_to(zoo.resolve()) and file.is_file()
+
+
+def _imported(zoo: Path, importer: Path, module: str) -> Path | None:
+    """Return the path without suffix that a module's name leads to."""
     parts = module.lstrip(".").split(".")
     level = len(module) - len(module.lstrip("."))
     if level:
@@ -56,8 +78,4 @@ def imported_file(zoo: Path, importer: Path, module: str) -> Path | None:
         found = zoo.joinpath(*parts[1:])
     else:
         found = None
-    if found is None or not found.name:
-        return None
-    file = found.with_name(f"{found.name}.py")
-    is_inside = file.resolve().is_relative_to(zoo.resolve())
-    return file if is_inside and file.is_file() and not found.is_dir() else None
+    return found if found is not None and found.name else None

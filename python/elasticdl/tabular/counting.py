@@ -1,4 +1,8 @@
-"""The queries of statistics: DuckDB counts, in one pass over all columns and one over each that may be a category."""
+"""The queries of statistics: DuckDB counts, in one pass over all columns and one over each that may be a category.
+
+Of a table whose numbers are all in memory for their quantiles they are counted there: each query is planned for all columns of the table,
+so that one for each of them takes a time that grows with the square of their number.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from elasticdl.tabular import statistics
@@ -19,6 +24,8 @@ _PUNCTUATION = r"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~\']"""
 """What `keras.layers.TextVectorization` leaves out; it lowers ASCII letters only."""
 _MANY_WORDS, _MANY_CHARACTERS = 2.0, 6.0
 """Words of a text, on average, or characters of one of ideographs, from which on its words are counted."""
+_TOGETHER = 250
+"""Columns of one query: DuckDB takes the longer for each of them the more there are."""
 
 
 def count(
@@ -27,23 +34,18 @@ def count(
     """Return the statistics of what `table` selects from; quantiles are of `sample`. Columns of no known kind are left out."""
     kinds = {field.name: kind_of(field.type) for field in schema}
     named = {name: kind for name, kind in kinds.items() if kind is not None}
-    parts = [
-        part for place, (name, kind) in enumerate(named.items()) for part in _aggregates(f"c{place}", kind)
-    ]
-    columns = ", ".join(
-        [f"{_value(_quoted(name), kind)} AS c{place}" for place, (name, kind) in enumerate(named.items())]
-        or ["0 AS none"]
-    )
-    query = f"SELECT {', '.join(['count(*)', *parts])} FROM (SELECT {columns} FROM {table})"
-    (row,) = connection.execute(query).fetchall()
-    quantiles = _quantiles(connection, columns, sample, named)
-    rows, found, start = row[0], {}, 1
+    columns = [
+        f"{_value(_quoted(name), kind)} AS c{place}" for place, (name, kind) in enumerate(named.items())
+    ] or ["0 AS none"]
+    rows, row = _aggregated(connection, columns, table, named)
+    arrays = _arrays(connection, columns, sample, named)
+    found, start = {}, 0
     for place, (name, kind) in enumerate(named.items()):
         aggregates = row[start : start + len(_aggregates("", kind))]
         start += len(aggregates)
         source = f"(SELECT {_value(_quoted(name), kind)} AS v FROM {table})"
         if kind in _NUMBERS:
-            found[name] = _numbers(connection, source, rows, aggregates, quantiles[place])
+            found[name] = _numbers(connection, source, rows, aggregates, arrays[place], table == sample)
         elif kind is Kind.TEXT:
             found[name] = _texts(connection, source, rows, vocabulary)
         else:
@@ -86,15 +88,33 @@ def _aggregates(column: str, kind: Kind) -> Sequence[str]:
     return [f"count({column})", f"min(len({column}))", f"max(len({column}))"]
 
 
-def _quantiles(
-    connection: Any, columns: str, sample: str, named: dict[str, Kind]
-) -> dict[int, tuple[float, ...]]:
+def _aggregated(
+    connection: Any, columns: Sequence[str], table: str, named: dict[str, Kind]
+) -> tuple[int, list[Any]]:
+    """Return the number of rows, and the aggregates of all columns."""
+    kinds, rows, found = list(named.values()), 0, []
+    for first in range(0, len(columns), _TOGETHER):
+        some = range(first, min(first + _TOGETHER, len(kinds)))
+        parts = [part for place in some for part in _aggregates(f"c{place}", kinds[place])]
+        chosen = ", ".join(columns[first : first + _TOGETHER])
+        query = f"SELECT {', '.join(['count(*)', *parts])} FROM (SELECT {chosen} FROM {table})"
+        ((rows, *aggregates),) = connection.execute(query).fetchall()
+        found += aggregates
+    return rows, found
+
+
+def _arrays(
+    connection: Any, columns: Sequence[str], sample: str, named: dict[str, Kind]
+) -> dict[int, npt.NDArray[np.float64]]:
+    """Return the finite numbers of a sample, by the places of their columns."""
     places = [place for place, kind in enumerate(named.values()) if kind in _NUMBERS]
     if not places:
         return {}
     chosen = ", ".join(f"c{place}" for place in places)
-    arrays = connection.execute(f"SELECT {chosen} FROM (SELECT {columns} FROM {sample})").fetchnumpy()
-    return {place: statistics.quantiles_of(_finite(arrays[f"c{place}"])) for place in places}
+    arrays = connection.execute(
+        f"SELECT {chosen} FROM (SELECT {', '.join(columns)} FROM {sample})"
+    ).fetchnumpy()
+    return {place: _finite(arrays[f"c{place}"]) for place in places}
 
 
 def _finite(array: Any) -> Any:
@@ -103,17 +123,21 @@ def _finite(array: Any) -> Any:
 
 
 def _numbers(
-    connection: Any, source: str, rows: int, row: Sequence[Any], quantiles: tuple[float, ...]
+    connection: Any,
+    source: str,
+    rows: int,
+    row: Sequence[Any],
+    sample: npt.NDArray[np.float64],
+    is_whole: bool,
 ) -> statistics.Column:
+    """Return the statistics of a column of numbers; `is_whole`: the sample has all of them."""
     many, mean, variance, low, high, about, log_mean, log_variance = row
     if not many:
         empty = Moments(0, 0.0, 0.0)
         return statistics.Column(rows, rows, statistics.Numbers(empty, empty, 0.0, 0.0, ()), Values((), 0))
     values = None
     if about <= 2 * statistics._FEW:
-        counted = connection.execute(
-            f"SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {statistics._FEW + 1}"
-        ).fetchall()
+        counted = _counts(sample) if is_whole else _counts_of(connection, source)
         if len(counted) <= statistics._FEW:
             values = Values(tuple((float(value), int(times)) for value, times in counted), len(counted))
     return statistics.Column(
@@ -124,10 +148,25 @@ def _numbers(
             Moments(many, log_mean, log_variance * many),
             low,
             high,
-            quantiles,
+            statistics.quantiles_of(sample),
         ),
         values,
     )
+
+
+def _counts(numbers: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
+    """Return distinct numbers, and how often each is there, the most frequent first; one more than are kept at most."""
+    values, times = np.unique(numbers, return_counts=True)
+    order = np.lexsort((values, -times))[: statistics._FEW + 1]
+    return list(zip(values[order], times[order], strict=True))
+
+
+def _counts_of(connection: Any, source: str) -> list[tuple[Any, Any]]:
+    """Return the same of the numbers `v` of a table, one more than are kept at most."""
+    found: list[tuple[Any, Any]] = connection.execute(
+        f"SELECT v, count(*) AS n FROM {source} WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {statistics._FEW + 1}"
+    ).fetchall()
+    return found
 
 
 _OF_TEXTS = ", ".join(

@@ -74,13 +74,25 @@ def shuffled(
     shuffles: int = SHUFFLES,
 ) -> list[Importance]:
     """Return the importance of columns of any model: `predict` gives its outputs for columns. Raises what `permutation` raises."""
-    best = score(label, predict(columns), labels)
+    return permuted(
+        lambda changed: score(label, predict({**columns, **changed}), labels), columns, seed, shuffles
+    )
+
+
+def permuted(
+    worth: Callable[[Arrays], float], columns: Arrays, seed: int = 0, shuffles: int = SHUFFLES
+) -> list[Importance]:
+    """Return how much less a model is worth when one of these columns is shuffled, the most important column first.
+
+    `worth`: returns it with some columns in place of the rows' own. Raises what that raises.
+    """
+    best = worth({})
     found = []
     for place, (name, values) in enumerate(columns.items()):
         losses = []
         for shuffle in range(shuffles):
             order = np.random.default_rng([seed, place, shuffle]).permutation(len(values))
-            losses.append(best - score(label, predict({**columns, name: values[order]}), labels))
+            losses.append(best - worth({name: values[order]}))
         found.append(Importance(name, float(np.mean(losses)), float(np.std(losses))))
     return sorted(found, key=lambda one: (-one.importance, one.feature))
 

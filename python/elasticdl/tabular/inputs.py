@@ -51,7 +51,7 @@ def preprocessing(plan: Plan) -> Any:
         features[NUMBERS] = _numbers(plan, raw)
     single = [one for one in plan.ids if not one.length]
     if single:
-        features[IDS] = ops.stack([_ids(one, raw) for one in single], axis=1)
+        features[IDS] = _matrix_of_ids(single, raw)
     for place, one in enumerate(plan.ids):
         if one.length:
             features[list_name(place)] = _ids(one, raw)
@@ -173,6 +173,30 @@ _TRANSFORMS: Mapping[Transform, Callable[[Any], Any]] = {
 # ------------------------------------------------------------------ ids
 
 
+def _matrix_of_ids(features: Sequence[IdFeature], raw: Mapping[str, Any]) -> Any:
+    """Return the int64 ids of features that have one for each row, as a matrix; what all buckets need is done for all of them at once."""
+    cut = [place for place, one in enumerate(features) if one.source is IdSource.BUCKETS]
+    others = [place for place, one in enumerate(features) if one.source is not IdSource.BUCKETS]
+    blocks = []
+    if cut:
+        columns = [raw[features[place].columns[0]] for place in cut]
+        found = [_buckets(features[place], column) for place, column in zip(cut, columns, strict=True)]
+        ids = ops.cast(ops.stack(found, axis=1), "int64") + 1
+        blocks.append(_present(ops.stack(columns, axis=1), ids))
+    if others:
+        blocks.append(ops.stack([_ids(features[place], raw) for place in others], axis=1))
+    matrix = blocks[0] if len(blocks) == 1 else ops.concatenate(blocks, axis=1)
+    order = [*cut, *others]
+    if order == sorted(order):
+        return matrix
+    return ops.take(matrix, sorted(range(len(order)), key=order.__getitem__), axis=1)
+
+
+def _buckets(feature: IdFeature, values: Any) -> Any:
+    """Return the numbers of the buckets that values are in, from 0; of missing ones any."""
+    return keras.layers.Discretization(bin_boundaries=[float(one) for one in feature.values])(values)
+
+
 def _ids(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
     """Return the int64 ids of a feature: [n], or [n, length]."""
     values = raw[feature.columns[0]]
@@ -191,10 +215,7 @@ def _ids(feature: IdFeature, raw: Mapping[str, Any]) -> Any:
             hashing = keras.layers.Hashing(feature.size, mask_value="" if is_text else NONE)
             return hashing(values if is_text else _integers(values))
         case IdSource.BUCKETS:
-            buckets = keras.layers.Discretization(bin_boundaries=[float(one) for one in feature.values])(
-                values
-            )
-            return _present(values, ops.cast(buckets, "int64") + 1)
+            return _present(values, ops.cast(_buckets(feature, values), "int64") + 1)
         case IdSource.HOUR:
             return _present(values, _whole(values - ops.floor(values / _DAY) * _DAY, 3600.0) + 1)
         case IdSource.WEEKDAY:

@@ -21,6 +21,7 @@ from elasticdl.errors import BadModel
 from elasticdl.worker.contract.evaluation import Evaluator, MetricValue
 from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Evaluate, MetricsComputed
 from elasticdl.worker.settings import AHEAD
+from elasticdl.worker.usercode import naming
 
 Rows = Sequence[npt.NDArray[np.float32]]
 
@@ -28,7 +29,8 @@ Rows = Sequence[npt.NDArray[np.float32]]
 def prepared(evaluator: Evaluator, reader: Reader, plan: EvaluationPlan) -> Evaluating:
     """Try the metrics on the first minibatch; return what evaluates. Raises BadModel or BadData for what only running shows."""
     first = plan.task_by_id(0, 0)
-    evaluator.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
+    with naming(first):
+        evaluator.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
     size = evaluator.catalog().nbytes
     if size * plan.num_tasks > MOST_BYTES:
         raise BadModel(

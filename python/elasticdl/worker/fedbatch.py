@@ -12,8 +12,9 @@ from typing import Any
 
 from elasticdl.errors import BadData
 from elasticdl.spec.jobspec import Mode
-from elasticdl.worker.contract.records import Columns, Records
+from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.usercode import fed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,7 @@ class Feed:
 
     def __call__(self, records: Records) -> Batch:
         """Return the batch made of a chunk's records, which are arrays by name if they are columns. Raises BadData."""
-        given = records.arrays if isinstance(records, Columns) else records
-        made = self._user.feed(given, self._mode, self._metadata)
+        made = fed(self._user, records, self._mode, self._metadata)
         predicts = self._mode == Mode.PREDICTION
         if predicts and not (isinstance(made, tuple) and len(made) in (2, 3)):
             made = (made, None)

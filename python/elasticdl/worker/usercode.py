@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from elasticdl.data.plan.shard import Task
 from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.spec.edge import nearest
 from elasticdl.worker.contract.evaluation import Evaluator
-from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
+from elasticdl.worker.raised import why
 
 FIRST_STEP = "the first training step failed"
 FIRST_OUTPUTS = "the model failed on the first records"
+
+_SHOWN_COLUMNS = 30
+"""Names of columns in a message; a table may have thousands."""
+_ASKED = re.compile(
+    r"\AKeyError: (?P<key>(['\"]).*\2)\Z|\AValueError: (?P<item>(['\"]).*\4) is not in list\Z"
+)
+"""What Python says of a name that a dict, or a list, does not have; TensorFlow quotes it behind frames."""
+
+
+class MissingColumn(BadData):
+    """What `feed` has asked for is no column of the data."""
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -33,6 +49,47 @@ def failure(user: UserModel, what: str, error: Exception, given: str = "") -> Ba
     """Return what is said of an exception of the user's code; `given`: what `feed` gave, not shown if empty."""
     fed = f"\nfeed gave {given}" if given else ""
     return BadModel(f"{user.path}: {what}: {describe(error, user.path)}{fed}")
+
+
+def fed(user: UserModel, records: Records, mode: str, metadata: Any) -> Any:
+    """Return what the user's `feed` makes of a chunk's records, which are arrays by name if they are columns.
+
+    Raises BadData if it raises anything but OSError and MemoryError, which another try may not raise.
+    """
+    given = records.arrays if isinstance(records, Columns) else records
+    try:
+        return user.feed(given, mode, metadata)
+    except (BadInput, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise feed_failure(user.path, error, records, metadata) from error
+
+
+def feed_failure(path: Path, error: Exception, records: Records, metadata: Any, then: str = "") -> BadData:
+    """Return what is said of an exception of `feed`: of a column that the data lacks, which columns there are.
+
+    `path`: the user's file; `metadata`: what the reader knows of the records; `then`: what is said behind.
+    """
+    text = f"{path}: feed failed: {describe(error, path)}{then}"
+    columns = list(records.arrays if isinstance(records, Columns) else getattr(metadata, "column_names", ()))
+    found = _ASKED.match(why(error))
+    if not columns or found is None:
+        return BadData(text)
+    asked = (found["key"] or found["item"])[1:-1]
+    if asked in columns:
+        return BadData(text)
+    more = f" and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
+    shown = ", ".join(columns[:_SHOWN_COLUMNS]) + more
+    return MissingColumn(f"{text}; the data has no column {asked!r}{nearest(asked, columns)}; it has {shown}")
+
+
+@contextmanager
+def naming(task: Task) -> Iterator[None]:
+    """Say of a column that is missing in the first records in which file or table that is."""
+    try:
+        yield
+    except MissingColumn as error:
+        raise BadData(f"{error} ({task.shard.name})") from error.__cause__
 
 
 def no_example(user: UserModel, sample: Records) -> BadData:

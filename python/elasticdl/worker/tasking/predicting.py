@@ -33,6 +33,7 @@ from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.trained import Predictions, TrainedModel
 from elasticdl.worker.settings import AHEAD
 from elasticdl.worker.tasking.rows import RECORD, SHARD, table
+from elasticdl.worker.usercode import naming
 
 _WRITTEN_BYTES = 32 << 20
 """Of rows in memory, from which on they are written as a row group."""
@@ -123,9 +124,10 @@ class Predicting:
         first = plan.task_by_id(0, 0)
         indices = plan.chunk(first, 0).tolist()
         sample = reader.read(first, indices)
-        model.prepare(sample)
-        kept = self._kept(sample)
-        predicted = model.predict(model.convert(sample), 0, 0)
+        with naming(first):
+            model.prepare(sample)
+            kept = self._kept(sample)
+            predicted = model.predict(model.convert(sample), 0, 0)
         self._check(predicted, len(sample), str(first))
         self._nothing: Predictions = {name: one[:0] for name, one in predicted.items()}
         self._nothing_kept: Mapping[str, npt.NDArray[Any]] = {name: one[:0] for name, one in kept.items()}
