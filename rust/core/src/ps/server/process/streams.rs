@@ -125,7 +125,7 @@ impl Shared {
                     ATTEMPT,
                 );
                 if let Ok(Ok(stream)) = dialer.run(&self.closed, &ignore_signals) {
-                    let _ = self.stream_to(peer, &way, Channel::new(stream));
+                    let _ = self.stream_to(peer, &way, Channel::dialled(stream));
                 }
                 lock(&self.news).lost.insert(peer);
             }
