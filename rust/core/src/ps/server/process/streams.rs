@@ -55,6 +55,7 @@ impl Shared {
                     }
                     number = number.saturating_add(1);
                 }
+                channel.reuse(packet.words);
             }
             if let Some(known) = known {
                 self.acknowledge(from, known, channel)?;
