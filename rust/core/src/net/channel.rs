@@ -1,6 +1,6 @@
 //! A connection for messages of any length, in words of 8 bytes, both ways at once and never blocking. Waiting is its owner's affair.
 //!
-//! Between processes of one host large messages lie in shared memory (`shared/mailbox.rs`), and the socket says where. Who has dialled offers its
+//! Between processes of one host large messages lie in shared memory (`shared/letters.rs`), and the socket says where. Who has dialled offers its
 //! memory, the other end answers with its own; where either has none, all goes through the socket.
 // What is read here comes from others.
 #![cfg_attr(
@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
-use crate::net::shared::mailbox::{Inbox, Outbox};
+use crate::net::shared::letters::{Inbox, Outbox};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -58,8 +58,6 @@ pub struct Channel {
     words: Vec<u64>,
     /// Memory of a message that has been read, for the next one.
     spare: Vec<u64>,
-    /// Memory of a message that has gone, for the next one.
-    gone: Vec<u64>,
     leaving: VecDeque<Leaving>,
     /// Bytes of their words.
     unsent: usize,
@@ -79,7 +77,6 @@ impl Channel {
             got: 0,
             words: Vec::new(),
             spare: Vec::new(),
-            gone: Vec::new(),
             leaving: VecDeque::new(),
             unsent: 0,
             file: None,
@@ -143,7 +140,6 @@ impl Channel {
             Some(position) => {
                 let placed = vec![kind as u64, words.len() as u64, position];
                 self.put(Kind::Placed, number, mark, placed, None);
-                keep(&mut self.gone, words);
             }
             None => self.put(kind, number, mark, words, None),
         }
@@ -155,11 +151,6 @@ impl Channel {
         if words.len() > self.spare.len() && size_of_val(&words[..]) <= GROWTH {
             self.spare = words;
         }
-    }
-
-    /// Return memory of a message that has gone, for the next one to be written into: memory that is there already costs no page faults.
-    pub fn gone(&mut self) -> &mut Vec<u64> {
-        &mut self.gone
     }
 
     /// Return how many messages wait to go out.
@@ -204,10 +195,8 @@ impl Channel {
             }
             let length = bytes.len();
             if first.sent >= HEADER.saturating_add(length) {
+                self.leaving.pop_front();
                 self.unsent = self.unsent.saturating_sub(length);
-                if let Some(first) = self.leaving.pop_front() {
-                    keep(&mut self.gone, first.words);
-                }
             }
         }
         Ok(())
@@ -322,13 +311,6 @@ impl Channel {
     }
 }
 
-/// Keep memory instead of what is kept, if it is more and not too much.
-fn keep(kept: &mut Vec<u64>, words: Vec<u64>) {
-    if words.capacity() > kept.capacity() && words.capacity() <= GROWTH / 8 {
-        *kept = words;
-    }
-}
-
 /// Receive what is there; 0 if nothing is there now.
 fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
     let got = stream.receive(&mut [IoSliceMut::new(room)]);
@@ -354,7 +336,7 @@ mod tests {
 
     use super::*;
     use crate::net::address::Listener;
-    use crate::net::shared::mailbox::ROOM;
+    use crate::net::shared::letters::ROOM;
 
     /// Both ends of a connection: who has dialled, and a Unix socket's directory.
     fn ends(address: &str) -> (Channel, Channel, Option<tempfile::TempDir>) {

@@ -405,11 +405,9 @@ impl<'a> ClientThread<'a> {
                 }
                 Err(None) => continue,
             }
-            let Some(Line::Standing(channel)) = self.lines.get_mut(&server) else {
-                continue;
-            };
-            self.tracker.reuse(std::mem::take(channel.gone()));
-            if let Some((number, words)) = self.tracker.ask(now, request) {
+            if let Some(Line::Standing(channel)) = self.lines.get_mut(&server)
+                && let Some((number, words)) = self.tracker.ask(now, request)
+            {
                 let sent = channel.send(Packet {
                     kind: Kind::Ask,
                     number: number.into(),

@@ -142,8 +142,6 @@ pub struct RequestTracker {
     learned: u64,
     /// How much of that each server has been told.
     told: HashMap<Server, u64>,
-    /// For the next message's words.
-    memory: Vec<u64>,
     news: News,
 }
 
@@ -162,7 +160,6 @@ impl RequestTracker {
             confirmed: Confirmed::default(),
             learned: 0,
             told: HashMap::new(),
-            memory: Vec::new(),
             news: News::default(),
             catalog,
         }
@@ -387,11 +384,6 @@ impl RequestTracker {
         }
     }
 
-    /// Use the memory of a message that has gone for the next one.
-    pub fn reuse(&mut self, memory: Vec<u64>) {
-        self.memory = memory;
-    }
-
     /// Return the number and the words of the message that an request is, which is sent now; `None` if it means nothing any more.
     pub fn ask(&mut self, now: Instant, request: OutboundRequest) -> Option<(u32, Vec<u64>)> {
         let OutboundRequest {
@@ -447,7 +439,7 @@ impl RequestTracker {
             pulls: pulled,
             pushes: parts.collect(),
         };
-        let words = ask.write_into(std::mem::take(&mut self.memory));
+        let words = ask.write();
         for slot in &pulls {
             job.pulls.insert(*slot, State::Asked(server));
         }

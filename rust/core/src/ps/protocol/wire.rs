@@ -100,12 +100,8 @@ impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
     /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
-    ///
-    /// `memory` is used for them, whatever it holds.
-    pub fn write_into(&self, memory: Vec<u64>) -> Vec<u64> {
-        let mut words = memory;
-        words.clear();
-        words.reserve_exact(self.room());
+    pub fn write(&self) -> Vec<u64> {
+        let mut words = Vec::with_capacity(self.room());
         put_stamp(&mut words, self.head.stamp);
         words.extend([
             self.head.low,
@@ -137,11 +133,6 @@ impl<'a> Ask<'a> {
             words.extend_from_slice(push.words);
         }
         words
-    }
-
-    /// Return it in words, in new memory.
-    pub fn write(&self) -> Vec<u64> {
-        self.write_into(Vec::new())
     }
 
     /// Return how many words it takes.

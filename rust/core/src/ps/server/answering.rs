@@ -18,13 +18,12 @@ use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
 /// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
-/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets. `memory` may be taken for the rows.
+/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
 pub fn answer(
     node: &Node,
     request: u32,
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
-    memory: &mut Vec<u64>,
 ) -> Result<(Vec<Packet>, bool), Broken> {
     node.step(ask.pushes.iter().map(|push| push.slot))?;
     let answers: Vec<(u32, Answer)> = ask
@@ -41,7 +40,7 @@ pub fn answer(
         })
         .collect();
     let mut packets = Vec::new();
-    let waits = match rows(node, request, ask, memory)? {
+    let waits = match rows(node, request, ask)? {
         Reading::Wait => true,
         Reading::Rows(packet) => {
             packets.extend(packet);
@@ -63,13 +62,8 @@ pub enum Reading {
     Rows(Option<Packet>),
 }
 
-/// Return the rows that an ask wants, if they may be read (rules A2 and A4); then `memory` is taken for them.
-pub fn rows(
-    node: &Node,
-    request: u32,
-    ask: &Ask<'_>,
-    memory: &mut Vec<u64>,
-) -> Result<Reading, Broken> {
+/// Return the rows that an ask wants, if they may be read (rules A2 and A4).
+pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken> {
     if ask.pulls.is_empty() {
         return Ok(Reading::Rows(None));
     }
@@ -85,17 +79,16 @@ pub fn rows(
         kind: Kind::Rows,
         number: request.into(),
         mark: node.me(),
-        words: read(node, ask, std::mem::take(memory)),
+        words: read(node, ask),
     })))
 }
 
-fn read(node: &Node, ask: &Ask<'_>, mut words: Vec<u64>) -> Vec<u64> {
+fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let catalog = node.catalog();
     // A slot's rows have a head of four words, and fill their last word perhaps by half.
     let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
     let room = rooms.map(|room| room.saturating_add(5)).sum();
-    words.clear();
-    words.reserve_exact(room);
+    let mut words = Vec::with_capacity(room);
     let is_past = ask
         .chunk
         .is_some_and(|stamp| node.is_past(stamp, ask.need.number, ask.confirmed.roll_back()));
@@ -294,7 +287,7 @@ mod tests {
                 pulls,
                 pushes: vec![],
             };
-            let Reading::Rows(Some(packet)) = rows(&node, 1, &ask, &mut Vec::new()).unwrap() else {
+            let Reading::Rows(Some(packet)) = rows(&node, 1, &ask).unwrap() else {
                 panic!("no rows");
             };
             assert!(packet.words.len() <= MESSAGE / 8);

@@ -111,7 +111,7 @@ impl Peer {
         let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| process::workers::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
-        let (mut packets, mut waits) = answering::answer(&self.node, request, &ask, tickets, &mut Vec::new())?;
+        let (mut packets, mut waits) = answering::answer(&self.node, request, &ask, tickets)?;
         if waits
             && self.makes(Mistake::ReadsEarly)
             && let Reading::Rows(rows) = self.rows(request, &ask)?
@@ -146,10 +146,10 @@ impl Peer {
     }
 
     fn rows(&self, request: u32, ask: &Ask<'_>) -> Result<Reading, Stopped> {
-        let reading = answering::rows(&self.node, request, ask, &mut Vec::new())?;
+        let reading = answering::rows(&self.node, request, ask)?;
         if matches!(reading, Reading::Wait) && self.makes(Mistake::ReadsEarly) {
             self.alter(Slot::let_read);
-            return Ok(answering::rows(&self.node, request, ask, &mut Vec::new())?);
+            return Ok(answering::rows(&self.node, request, ask)?);
         }
         Ok(reading)
     }

@@ -88,7 +88,7 @@ impl Shared {
                     self.wake_queues();
                 }
                 let tickets = |slot| ticket(number, request, slot);
-                let answered = answering::answer(&self.node, request, &ask, tickets, channel.gone());
+                let answered = answering::answer(&self.node, request, &ask, tickets);
                 let (packets, waits) = match answered {
                     Ok(answered) => answered,
                     Err(broken) => {
@@ -180,7 +180,7 @@ impl Shared {
                 continue;
             }
             let ask = Ask::read(&one.words, self.node.catalog()).map_err(|_| Malformed::Content)?;
-            match answering::rows(&self.node, one.request, &ask, channel.gone()) {
+            match answering::rows(&self.node, one.request, &ask) {
                 Ok(Reading::Wait) => parked.push(one),
                 Ok(Reading::Rows(packet)) => {
                     packet
