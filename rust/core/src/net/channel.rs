@@ -1,6 +1,6 @@
 //! A connection for messages of any length, in words of 8 bytes, both ways at once and never blocking. Waiting is its owner's affair.
 //!
-//! Between processes of one host large messages lie in shared memory (`shared/letters.rs`), and the socket says where. Who has dialled offers its
+//! Between processes of one host large messages lie in shared memory (`shared/mailbox.rs`), and the socket says where. Who has dialled offers its
 //! memory, the other end answers with its own; where either has none, all goes through the socket.
 // What is read here comes from others.
 #![cfg_attr(
@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
-use crate::net::shared::letters::{Inbox, Outbox};
+use crate::net::shared::mailbox::{Inbox, Outbox};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -336,7 +336,7 @@ mod tests {
 
     use super::*;
     use crate::net::address::Listener;
-    use crate::net::shared::letters::ROOM;
+    use crate::net::shared::mailbox::ROOM;
 
     /// Both ends of a connection: who has dialled, and a Unix socket's directory.
     fn ends(address: &str) -> (Channel, Channel, Option<tempfile::TempDir>) {
