@@ -29,7 +29,7 @@ def test_each_command_exists() -> None:
         ("proto/elasticdl/v1/control.proto", ["FromMember", "ToMember"]),
         ("python/elasticdl/keras/optimizer.py", ["_RULES", "describe"]),
         ("rust/core/src/ps/memory/optimizer.rs", ["Rule", "state", "begin", "apply"]),
-        ("rust/core/src/ps/memory/optimizer.rs", ["rules"]),
+        ("rust/core/src/ps/client/local.rs", ["rules"]),
         ("tests/ps/test_optimizers.py", ["OPTIMIZERS"]),
         ("rust/core/src/ps/memory/optimizer.rs", ["Update"]),
         ("python/elasticdl/data/readers/files.py", ["Kind", "kind_by", "_MAGIC", "_SUFFIXES", "make_index"]),

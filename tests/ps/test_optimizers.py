@@ -120,13 +120,15 @@ def test_each_rule_is_tried_here_and_in_rust_and_documented() -> None:
     def text(path: str) -> str:
         return (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
 
-    declared, tried = text("rust/core/src/ps/memory/optimizer.rs").split("pub(crate) fn rules()")
-    variants = set(re.findall(r"^    (\w+) \{", declared.split("impl Rule")[0], re.M))
+    variants = set(
+        re.findall(r"^    (\w+) \{", text("rust/core/src/ps/memory/optimizer.rs").split("impl Rule")[0], re.M)
+    )
     of_torch = set(
         re.findall(
             r"^    (\w+) \{", text("rust/core/src/ps/memory/torch.rs").split("impl TorchRule")[0], re.M
         )
     )
+    tried = text("rust/core/src/ps/client/local.rs")
     assert variants == set(re.findall(r"\bRule::(\w+) \{", tried))
     assert of_torch == set(re.findall(r"\bTorchRule::(\w+) \{", tried))
     assert set(_RULES) == {type(optimizer).__name__ for optimizer in OPTIMIZERS.values()}
