@@ -58,7 +58,8 @@ impl LocalVariables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ps::memory::optimizer::{Rule, rules};
+    use crate::ps::memory::optimizer::Rule;
+    use crate::ps::memory::torch::TorchRule;
     use crate::ps::protocol::catalog::Variable;
     use crate::ps::protocol::part::{Dense, Part};
     use crate::ps::protocol::stamps::Stamp;
@@ -66,6 +67,65 @@ mod tests {
 
     const LENGTH: usize = 5;
     const FIRST: [f32; LENGTH] = [0.5, -1.0, 0.0, 2.0, -0.25];
+
+    fn rules() -> Vec<Rule> {
+        let adam = |amsgrad| Rule::Adam {
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-7,
+            amsgrad,
+        };
+        let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
+        vec![
+            sgd(0.0, false),
+            sgd(0.9, false),
+            sgd(0.9, true),
+            Rule::Adagrad {
+                initial_accumulator: 0.1,
+                epsilon: 1e-7,
+            },
+            adam(false),
+            adam(true),
+            Rule::Rmsprop {
+                rho: 0.9,
+                momentum: 0.5,
+                epsilon: 1e-7,
+                centered: true,
+            },
+            Rule::Adadelta {
+                rho: 0.95,
+                epsilon: 1e-7,
+            },
+            Rule::Ftrl {
+                learning_rate_power: -0.5,
+                initial_accumulator: 0.1,
+                l1: 0.01,
+                l2: 0.02,
+                l2_shrinkage: 0.03,
+                beta: 0.1,
+            },
+            Rule::Torch(TorchRule::Sgd {
+                momentum: 0.9,
+                nesterov: true,
+            }),
+            Rule::Torch(TorchRule::Adagrad {
+                initial_accumulator: 0.1,
+                epsilon: 1e-10,
+            }),
+            Rule::Torch(TorchRule::Adam {
+                beta_1: 0.9,
+                beta_2: 0.999,
+                epsilon: 1e-8,
+                amsgrad: true,
+            }),
+            Rule::Torch(TorchRule::Rmsprop {
+                rho: 0.99,
+                momentum: 0.5,
+                epsilon: 1e-8,
+                centered: true,
+            }),
+        ]
+    }
 
     /// A variable that decays, one that does not, and one that is added to.
     fn catalog(rule: Rule) -> Catalog {

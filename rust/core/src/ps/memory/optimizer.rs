@@ -124,27 +124,7 @@ impl Update {
     }
 
     /// Apply a gradient to a row: its weights, as many as the gradient has numbers, then its state.
-    ///
-    /// Processors that have wide registers use them. The bits are the same: each number is computed by the same operations, of which none are
-    /// fused.
-    #[inline]
     pub fn apply(&self, row: &mut [f32], gradient: &[f32]) {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has what the function is compiled for.
-            return unsafe { self.apply_wide(row, gradient) };
-        }
-        self.apply_plain(row, gradient);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn apply_wide(&self, row: &mut [f32], gradient: &[f32]) {
-        self.apply_plain(row, gradient);
-    }
-
-    #[inline(always)]
-    fn apply_plain(&self, row: &mut [f32], gradient: &[f32]) {
         let (weights, state) = row.split_at_mut(gradient.len());
         if self.decay != 0.0 {
             for weight in weights.iter_mut() {
@@ -255,93 +235,6 @@ impl Update {
                 }
             }
             Rule::Torch(rule) => rule.apply(self.correction, weights, state, gradient),
-        }
-    }
-}
-
-/// A rule of each kind, for tests.
-#[cfg(test)]
-pub(crate) fn rules() -> Vec<Rule> {
-    let adam = |amsgrad| Rule::Adam {
-        beta_1: 0.9,
-        beta_2: 0.999,
-        epsilon: 1e-7,
-        amsgrad,
-    };
-    let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
-    vec![
-        sgd(0.0, false),
-        sgd(0.9, false),
-        sgd(0.9, true),
-        Rule::Adagrad {
-            initial_accumulator: 0.1,
-            epsilon: 1e-7,
-        },
-        adam(false),
-        adam(true),
-        Rule::Rmsprop {
-            rho: 0.9,
-            momentum: 0.5,
-            epsilon: 1e-7,
-            centered: true,
-        },
-        Rule::Adadelta {
-            rho: 0.95,
-            epsilon: 1e-7,
-        },
-        Rule::Ftrl {
-            learning_rate_power: -0.5,
-            initial_accumulator: 0.1,
-            l1: 0.01,
-            l2: 0.02,
-            l2_shrinkage: 0.03,
-            beta: 0.1,
-        },
-        Rule::Torch(TorchRule::Sgd {
-            momentum: 0.9,
-            nesterov: true,
-        }),
-        Rule::Torch(TorchRule::Adagrad {
-            initial_accumulator: 0.1,
-            epsilon: 1e-10,
-        }),
-        Rule::Torch(TorchRule::Adam {
-            beta_1: 0.9,
-            beta_2: 0.999,
-            epsilon: 1e-8,
-            amsgrad: true,
-        }),
-        Rule::Torch(TorchRule::Rmsprop {
-            rho: 0.99,
-            momentum: 0.5,
-            epsilon: 1e-8,
-            centered: true,
-        }),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Rows of any width, so that registers are filled in part, with steps one after the other.
-        #[test]
-        fn wide_registers_give_the_same_bits(width in 1_usize..40, decay in prop::sample::select(vec![0.0_f32, 0.01]), slopes in prop::collection::vec(-3.0_f32..3.0, 160)) {
-            for rule in rules() {
-                let mut plain = vec![0.5_f32; width * (1 + rule.state())];
-                rule.begin(&mut plain[width..]);
-                let mut wide = plain.clone();
-                for (step, gradient) in (0..).zip(slopes.chunks_exact(width)) {
-                    let update = Update::new(rule, 0.1, decay, step);
-                    update.apply_plain(&mut plain, gradient);
-                    update.apply(&mut wide, gradient);
-                    let bits = |row: &[f32]| row.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-                    prop_assert_eq!(bits(&plain), bits(&wide), "{:?}", rule);
-                }
-            }
         }
     }
 }

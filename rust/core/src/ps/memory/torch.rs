@@ -67,7 +67,6 @@ impl TorchRule {
     }
 
     /// Apply a gradient to weights, as many as it has numbers, and their state.
-    #[inline(always)]
     pub(crate) fn apply(
         &self,
         correction: Correction,
