@@ -45,7 +45,7 @@ impl Wake {
 
     /// Make waits return, now and until `lower`. Who raises what is up already makes no system call.
     ///
-    /// So whoever lowers looks afterwards at all that it may have been raised for: what was raised meanwhile does not raise it again.
+    /// So the one who lowers looks afterwards at all that it may have been raised for: what was raised meanwhile does not raise it again.
     pub fn raise(&self) {
         if self.raised.swap(true, Ordering::SeqCst) {
             return;
@@ -140,7 +140,7 @@ mod tests {
 
     /// Both sides go on as fast as they can: each way in which raising and lowering can meet comes about.
     #[test]
-    fn whoever_lowers_it_misses_nothing_that_it_was_raised_for() {
+    fn the_one_who_lowers_it_misses_nothing_that_it_was_raised_for() {
         const EACH: usize = 50_000;
         const RAISERS: usize = 2;
         let (wake, heap) = (Wake::new().unwrap(), Mutex::new(0));
