@@ -1,4 +1,7 @@
 //! A connection for messages of any length, in words of 8 bytes, both ways at once and never blocking. Waiting is its owner's affair.
+//!
+//! Between processes of one host large messages lie in shared memory (`shared/mailbox.rs`), and the socket says where. Who has dialled offers its
+//! memory, the other end answers with its own; where either has none, all goes through the socket.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),
@@ -12,15 +15,19 @@
 )]
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
+use crate::net::shared::mailbox::{Inbox, Outbox};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
 const GROWTH: usize = 4 << 20;
+/// Bytes from which on a message goes through shared memory: for fewer the kernel's copies cost no more than what is saved.
+const LARGE: usize = 16 << 10;
 
 /// A message: what it is, the two numbers of its head, and its words.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +43,8 @@ struct Leaving {
     head: [u8; HEADER],
     words: Vec<u64>,
     sent: usize,
+    /// Goes with the head.
+    file: Option<OwnedFd>,
 }
 
 /// A stream with what is on its way in and out.
@@ -52,6 +61,10 @@ pub struct Channel {
     leaving: VecDeque<Leaving>,
     /// Bytes of their words.
     unsent: usize,
+    /// Came with the present head.
+    file: Option<OwnedFd>,
+    outbox: Option<Outbox>,
+    inbox: Option<Inbox>,
 }
 
 impl Channel {
@@ -66,28 +79,70 @@ impl Channel {
             spare: Vec::new(),
             leaving: VecDeque::new(),
             unsent: 0,
+            file: None,
+            outbox: None,
+            inbox: None,
         }
+    }
+
+    /// Speak through a stream that this end has dialled; to a process of this host with an offer of shared memory.
+    pub fn dialled(stream: Stream) -> Channel {
+        let mut channel = Channel::new(stream);
+        channel.offer();
+        channel
+    }
+
+    /// Put the own shared memory before what will be sent, if there can be any.
+    fn offer(&mut self) {
+        if self.stream.is_tcp() {
+            return;
+        }
+        // Without it messages go as they do to another host.
+        if let Ok((outbox, file)) = Outbox::create() {
+            self.outbox = Some(outbox);
+            self.put(Kind::Share, 0, 0, Vec::new(), Some(file));
+        }
+    }
+
+    fn put(&mut self, kind: Kind, number: u64, mark: u64, words: Vec<u64>, file: Option<OwnedFd>) {
+        let bytes = size_of_val(&words[..]);
+        let header = Header {
+            kind,
+            // No kind's limit comes near what the field can say.
+            length: bytes as u32,
+            view: number,
+            step: mark,
+        };
+        self.unsent = self.unsent.saturating_add(bytes);
+        self.leaving.push_back(Leaving {
+            head: header.encode(),
+            words,
+            sent: 0,
+            file,
+        });
     }
 
     /// Put a message behind those that wait to go out; one that the other end would not take is malformed.
     pub fn send(&mut self, packet: Packet) -> Result<(), Lost> {
         let bytes = size_of_val(&packet.words[..]);
-        let length = u32::try_from(bytes)
-            .ok()
-            .filter(|_| bytes <= packet.kind.limit())
-            .ok_or(Malformed::Length)?;
-        let header = Header {
-            kind: packet.kind,
-            length,
-            view: packet.number,
-            step: packet.mark,
-        };
-        self.unsent = self.unsent.saturating_add(bytes);
-        self.leaving.push_back(Leaving {
-            head: header.encode(),
-            words: packet.words,
-            sent: 0,
-        });
+        if bytes > packet.kind.limit() {
+            return Err(Malformed::Length.into());
+        }
+        let Packet {
+            kind,
+            number,
+            mark,
+            words,
+        } = packet;
+        let place = self.outbox.as_mut().zip(self.inbox.as_ref());
+        let place = place.filter(|_| bytes >= LARGE);
+        match place.and_then(|(outbox, inbox)| outbox.put(&words, inbox.read())) {
+            Some(position) => {
+                let placed = vec![kind as u64, words.len() as u64, position];
+                self.put(Kind::Placed, number, mark, placed, None);
+            }
+            None => self.put(kind, number, mark, words, None),
+        }
         Ok(())
     }
 
@@ -125,7 +180,15 @@ impl Channel {
             let head = first.head.get(first.sent..).unwrap_or_default();
             let body = bytes.get(first.sent.saturating_sub(HEADER)..);
             let parts = [IoSlice::new(head), IoSlice::new(body.unwrap_or_default())];
-            match self.stream.send(&parts) {
+            // A descriptor goes with a head of its own, all of it or nothing.
+            let sent = match &first.file {
+                Some(file) => self
+                    .stream
+                    .send_descriptors(&first.head, &[file.as_fd()])
+                    .map(|()| HEADER),
+                None => self.stream.send(&parts),
+            };
+            match sent {
                 Ok(sent) => first.sent = first.sent.saturating_add(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -148,6 +211,12 @@ impl Channel {
                     if !header.length.is_multiple_of(8) {
                         return Err(Malformed::Length.into());
                     }
+                    let file = self.file.take();
+                    if header.kind == Kind::Share {
+                        self.share(file)?;
+                        self.got = 0;
+                        continue;
+                    }
                     self.header = Some(header);
                     self.got = 0;
                     continue;
@@ -158,12 +227,16 @@ impl Channel {
             if self.got == length {
                 self.header = None;
                 self.got = 0;
-                return Ok(Some(Packet {
+                let mut packet = Packet {
                     kind: header.kind,
                     number: header.view,
                     mark: header.step,
                     words: std::mem::take(&mut self.words),
-                }));
+                };
+                if packet.kind == Kind::Placed {
+                    self.fetch(&mut packet)?;
+                }
+                return Ok(Some(packet));
             }
             // Cut for a short message it would have to be cleared again for the next long one.
             if self.words.is_empty() && length / 8 >= self.spare.len() / 2 {
@@ -190,21 +263,67 @@ impl Channel {
             .get_mut(self.got..)
             .filter(|room| !room.is_empty())
         {
-            match read(&self.stream, room)? {
+            let got = if self.inbox.is_some() || self.stream.is_tcp() {
+                read(&self.stream, room)?
+            } else {
+                let (got, files) = came(self.stream.receive_descriptors(room))?.unwrap_or_default();
+                self.file = files.into_iter().last().or(self.file.take());
+                got
+            };
+            match got {
                 0 => return Ok(false),
                 got => self.got = self.got.saturating_add(got),
             }
         }
         Ok(true)
     }
+
+    /// Take the other end's shared memory, once, and answer with the own one.
+    fn share(&mut self, file: Option<OwnedFd>) -> Result<(), Lost> {
+        let file = file.ok_or(Malformed::Content)?;
+        let inbox = Inbox::open(file).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Malformed::Content.into(),
+            _ => Lost::Io(error),
+        })?;
+        self.inbox = Some(inbox);
+        if self.outbox.is_none() {
+            self.offer();
+        }
+        Ok(())
+    }
+
+    /// Replace what says where a message lies by that message.
+    fn fetch(&mut self, packet: &mut Packet) -> Result<(), Lost> {
+        let [kind, length, position] = *packet.words else {
+            return Err(Malformed::Content.into());
+        };
+        let kind = u8::try_from(kind).ok().and_then(Kind::of);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let kind = kind.filter(|kind| length.saturating_mul(8) <= kind.limit());
+        let (Some(kind), Some(inbox), Some(outbox)) = (kind, &self.inbox, &self.outbox) else {
+            return Err(Malformed::Content.into());
+        };
+        packet.words = std::mem::take(&mut self.spare);
+        let read = inbox.take(position, length, &mut packet.words)?;
+        outbox.publish(read);
+        packet.kind = kind;
+        Ok(())
+    }
 }
 
 /// Receive what is there; 0 if nothing is there now.
 fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
-    match stream.receive(&mut [IoSliceMut::new(room)]) {
-        Ok(0) => Err(Lost::Eof),
-        Ok(got) => Ok(got),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+    let got = stream.receive(&mut [IoSliceMut::new(room)]);
+    let got = came(got.map(|got| (got, Vec::new())))?;
+    Ok(got.map_or(0, |(got, _)| got))
+}
+
+/// Return what came, with its descriptors; nothing if nothing is there now.
+fn came(got: io::Result<(usize, Vec<OwnedFd>)>) -> Result<Option<(usize, Vec<OwnedFd>)>, Lost> {
+    match got {
+        Ok((0, _)) => Err(Lost::Eof),
+        Ok(got) => Ok(Some(got)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -213,40 +332,157 @@ fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use rustix::fs::MemfdFlags;
+
     use super::*;
     use crate::net::address::Listener;
+    use crate::net::shared::mailbox::ROOM;
+
+    /// Both ends of a connection: who has dialled, and a Unix socket's directory.
+    fn ends(address: &str) -> (Channel, Channel, Option<tempfile::TempDir>) {
+        let directory = (address == "unix").then(|| tempfile::tempdir().unwrap());
+        let address = match &directory {
+            Some(directory) => format!("unix:{}/socket", directory.path().display()),
+            None => address.into(),
+        };
+        let listener = Listener::bind(&address.parse().unwrap()).unwrap();
+        let dialled = Stream::connect(listener.address()).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some((stream, _)) = listener.accept().unwrap() {
+                return (Channel::dialled(dialled), Channel::new(stream), directory);
+            }
+            assert!(Instant::now() < until);
+        }
+    }
+
+    fn message(number: u64, length: u64) -> Packet {
+        Packet {
+            kind: Kind::Ask,
+            number,
+            mark: 1,
+            words: (0..length).map(|word| word * 7 + number).collect(),
+        }
+    }
+
+    /// Bring a message over, which is the next of the receiver's.
+    fn next(sender: &mut Channel, receiver: &mut Channel) -> Result<Packet, Lost> {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            sender.flush()?;
+            if let Some(packet) = receiver.receive()? {
+                return Ok(packet);
+            }
+            assert!(Instant::now() < until);
+        }
+    }
+
+    /// Say something each way, so that both ends have each other's memory if there is any.
+    fn meet(left: &mut Channel, right: &mut Channel) {
+        left.send(message(1, 1)).unwrap();
+        next(left, right).unwrap();
+        right.send(message(2, 1)).unwrap();
+        next(right, left).unwrap();
+    }
 
     #[test]
     fn memory_of_one_message_serves_the_next() {
-        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
-        let until = Instant::now() + Duration::from_secs(30);
-        let mut sender = Channel::new(Stream::connect(listener.address()).unwrap());
-        let mut receiver = loop {
-            if let Some((stream, _)) = listener.accept().unwrap() {
-                break Channel::new(stream);
+        for address in ["tcp:127.0.0.1:0", "unix"] {
+            let (mut sender, mut receiver, _directory) = ends(address);
+            meet(&mut sender, &mut receiver);
+            for length in [
+                50_000, 3, 0, 49_999, 50_001, 20_000, 400_000, 600_000, 50_000, 1_500_000, 50_000,
+            ] {
+                let sent = message(length, length);
+                sender.send(sent.clone()).unwrap();
+                let packet = next(&mut sender, &mut receiver).unwrap();
+                assert_eq!(packet, sent);
+                receiver.reuse(packet.words);
             }
-            assert!(Instant::now() < until);
-        };
-        for length in [
-            50_000, 3, 0, 49_999, 50_001, 20_000, 400_000, 600_000, 50_000,
-        ] {
-            let words: Vec<u64> = (0..length).map(|word| word * 7 + length).collect();
-            let sent = sender.send(Packet {
-                kind: Kind::Ask,
-                number: length,
-                mark: 1,
-                words: words.clone(),
-            });
-            sent.unwrap();
-            let packet = loop {
-                sender.flush().unwrap();
-                if let Some(packet) = receiver.receive().unwrap() {
-                    break packet;
-                }
-                assert!(Instant::now() < until);
-            };
-            assert_eq!((packet.number, &packet.words), (length, &words));
-            receiver.reuse(packet.words);
         }
+    }
+
+    #[test]
+    fn large_messages_of_one_host_lie_in_shared_memory_as_long_as_there_is_room() {
+        let (mut left, mut right, _directory) = ends("unix");
+        meet(&mut left, &mut right);
+        let (sender, receiver) = (&mut left, &mut right);
+        for _ in 0..2 {
+            let sent: Vec<Packet> = (0..6).map(|number| message(number, ROOM / 4)).collect();
+            for packet in &sent {
+                sender.send(packet.clone()).unwrap();
+            }
+            let placed = sender.leaving.iter().filter(|one| one.words.len() == 3);
+            assert_eq!(placed.count(), 4);
+            for packet in &sent {
+                assert_eq!(&next(sender, receiver).unwrap(), packet);
+            }
+            // What has been read serves again.
+            sender.send(sent[5].clone()).unwrap();
+            assert_eq!(sender.leaving.back().unwrap().words.len(), 3);
+            assert_eq!(next(sender, receiver).unwrap(), sent[5]);
+            std::mem::swap(sender, receiver);
+        }
+    }
+
+    #[test]
+    fn who_has_been_offered_no_memory_gets_all_through_the_socket() {
+        let (mut left, mut right, _directory) = ends("unix");
+        left.leaving.clear();
+        meet(&mut left, &mut right);
+        let (sender, receiver) = (&mut left, &mut right);
+        for _ in 0..2 {
+            let sent = message(5, ROOM / 4);
+            sender.send(sent.clone()).unwrap();
+            assert_eq!(sender.leaving.back().unwrap().words.len(), sent.words.len());
+            assert_eq!(next(sender, receiver).unwrap(), sent);
+            std::mem::swap(sender, receiver);
+        }
+    }
+
+    #[test]
+    fn a_confused_end_s_memory_and_places_are_malformed() {
+        let ask = Kind::Ask as u64;
+        let largest = ROOM + 1;
+        for words in [
+            vec![],
+            vec![ask, 1],
+            vec![ask, largest, 0],
+            vec![ask, 2, ROOM - 1],
+            vec![ask, u64::MAX, 0],
+            vec![ask, 1, u64::MAX],
+            vec![Kind::Waits as u64, 1, 0],
+            vec![255, 1, 0],
+            vec![u64::MAX, 1, 0],
+        ] {
+            let (mut left, mut right, _directory) = ends("unix");
+            meet(&mut left, &mut right);
+            left.put(Kind::Placed, 1, 1, words.clone(), None);
+            let end = next(&mut left, &mut right);
+            assert!(matches!(end, Err(Lost::Malformed(_))), "{words:?}");
+        }
+        let another = || {
+            let file = rustix::fs::memfd_create("another", MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&file, 8 * ROOM + 4096).unwrap();
+            file
+        };
+        for (offers, file) in [
+            (false, None),
+            (false, Some(another())),
+            (true, Some(Outbox::create().unwrap().1)),
+        ] {
+            let (mut left, mut right, _directory) = ends("unix");
+            if !offers {
+                left.leaving.clear();
+            }
+            left.put(Kind::Share, 0, 0, Vec::new(), file);
+            let end = next(&mut left, &mut right);
+            assert!(matches!(end, Err(Lost::Malformed(_))), "{end:?}");
+        }
+        // Places mean nothing where no memory was shared.
+        let (mut left, mut right, _) = ends("tcp:127.0.0.1:0");
+        left.put(Kind::Placed, 1, 1, vec![ask, 1, 0], None);
+        let end = next(&mut left, &mut right);
+        assert!(matches!(end, Err(Lost::Malformed(_))), "{end:?}");
     }
 }

@@ -72,9 +72,11 @@ pub enum Kind {
     Accepted = 23,
     /// The rows that were asked for have to wait for others' pushes; header only.
     Waits = 24,
+    /// A message of another kind, which lies in the sender's shared memory.
+    Placed = 25,
 }
 
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 25] = [
     Kind::Nonce,
     Kind::Challenge,
     Kind::Hello,
@@ -99,9 +101,15 @@ const KINDS: [Kind; 24] = [
     Kind::Stream,
     Kind::Accepted,
     Kind::Waits,
+    Kind::Placed,
 ];
 
 impl Kind {
+    /// Return the kind of a number, if there is one.
+    pub(crate) fn of(code: u8) -> Option<Kind> {
+        KINDS.into_iter().find(|kind| *kind as u8 == code)
+    }
+
     /// Return the largest payload that a frame of this kind may announce.
     pub fn limit(self) -> usize {
         match self {
@@ -194,10 +202,7 @@ impl Header {
             return Err(Malformed::Checksum);
         }
         let [code, ..] = kind;
-        let kind = KINDS
-            .into_iter()
-            .find(|kind| *kind as u8 == code)
-            .ok_or(Malformed::Kind)?;
+        let kind = Kind::of(code).ok_or(Malformed::Kind)?;
         let length = u32::from_le_bytes(length);
         if length as usize > kind.limit() {
             return Err(Malformed::Length);

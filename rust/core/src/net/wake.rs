@@ -43,9 +43,13 @@ impl Wake {
         }
     }
 
-    /// Make waits return, now and until `lower`.
+    /// Make waits return, now and until `lower`. Who raises what is up already makes no system call.
+    ///
+    /// So the one who lowers looks afterwards at all that it may have been raised for: what was raised meanwhile does not raise it again.
     pub fn raise(&self) {
-        self.raised.store(true, Ordering::SeqCst);
+        if self.raised.swap(true, Ordering::SeqCst) {
+            return;
+        }
         // The counter can't overflow: each write adds one, and a write that would block leaves it readable.
         let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
     }
@@ -58,6 +62,8 @@ impl Wake {
     /// Take the flag down; true if it was up.
     pub fn lower(&self) -> bool {
         let mut count = [0; 8];
+        // Before the flag: raised between the two, it stays readable and the next wait returns for nothing. The other way round what was
+        // raised between would be read, with the flag up, and nobody would write again.
         let _ = rustix::io::read(&self.descriptor, &mut count);
         self.raised.swap(false, Ordering::SeqCst)
     }
@@ -123,5 +129,59 @@ impl From<OwnedFd> for Bell {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Both sides go on as fast as they can: each way in which raising and lowering can meet comes about.
+    #[test]
+    fn the_one_who_lowers_it_misses_nothing_that_it_was_raised_for() {
+        const EACH: usize = 50_000;
+        const RAISERS: usize = 2;
+        let (wake, heap) = (Wake::new().unwrap(), Mutex::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..RAISERS {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        *heap.lock().unwrap() += 1;
+                        wake.raise();
+                    }
+                });
+            }
+            let mut taken = 0;
+            while taken < EACH * RAISERS {
+                let limit = Some(Duration::from_secs(60));
+                let ready = wait(&mut [readable(&wake)], limit, &ignore_signals).unwrap();
+                assert_eq!(ready, 1, "nobody wakes whom {taken} have come to");
+                wake.lower();
+                taken += std::mem::take(&mut *heap.lock().unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_raised_stays_up_until_it_is_lowered() {
+        let wake = Wake::new().unwrap();
+        let ready = || {
+            wait(
+                &mut [readable(&wake)],
+                Some(Duration::ZERO),
+                &ignore_signals,
+            )
+            .unwrap()
+        };
+        assert!(ready() == 0 && !wake.lower());
+        wake.raise();
+        wake.raise();
+        assert!(ready() == 1 && wake.is_raised());
+        assert!(wake.lower());
+        assert!(ready() == 0 && !wake.is_raised());
+        wake.raise();
+        assert_eq!(ready(), 1);
     }
 }

@@ -25,7 +25,7 @@ const HEAD: usize = 4096;
 const STRIDE: usize = 128;
 const ASLEEP: usize = 3;
 /// What nobody can do with the file once others have it.
-const SEALED: SealFlags = SealFlags::SHRINK
+pub(super) const SEALED: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE);
 /// Where the beginning of an operation lies: its step, its length, and its bytes.

@@ -379,7 +379,9 @@ impl<'a> ClientThread<'a> {
         for (server, line) in &mut self.lines {
             match line {
                 Line::Dialing(dialer) => match dialer.advance() {
-                    Ok(Ok(Some(stream))) => *line = Line::Standing(Box::new(Channel::new(stream))),
+                    Ok(Ok(Some(stream))) => {
+                        *line = Line::Standing(Box::new(Channel::dialled(stream)))
+                    }
                     Ok(Ok(None)) => {}
                     Ok(Err(_)) | Err(_) => failed.push(*server),
                 },

@@ -55,6 +55,7 @@ impl Shared {
                     }
                     number = number.saturating_add(1);
                 }
+                channel.reuse(packet.words);
             }
             if let Some(known) = known {
                 self.acknowledge(from, known, channel)?;
@@ -125,7 +126,7 @@ impl Shared {
                     ATTEMPT,
                 );
                 if let Ok(Ok(stream)) = dialer.run(&self.closed, &ignore_signals) {
-                    let _ = self.stream_to(peer, &way, Channel::new(stream));
+                    let _ = self.stream_to(peer, &way, Channel::dialled(stream));
                 }
                 lock(&self.news).lost.insert(peer);
             }
