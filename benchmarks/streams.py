@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import os
-import pickle
 import queue
 import secrets
 import signal
@@ -48,7 +47,7 @@ from elasticdl.control.protocol.view import MemberId, View, ViewId
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import options
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.control.transport.tls import MASTER, Identity
+from elasticdl.control.transport.tls import MASTER, Identity, read_identity
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core.events import DataFound
 from elasticdl.spec.edge import Given, build
@@ -115,7 +114,7 @@ class Job:
         self.place = places.create(spec)
         identities = make_identities()
         for role in (Role.MASTER, Role.WORKER):
-            (directory / f"{role}.identity").write_bytes(pickle.dumps(identities[role]))
+            write_identity(directory / str(role), identities[role])
         errors = directory / "errors"
         self.master = Program(
             errors, "benchmarks.streams", "--role", "master", str(directory), str(self.place.path)
@@ -164,6 +163,17 @@ class Job:
         """End all processes."""
         for one in (*self.members, self.master):
             one.end()
+
+
+def write_identity(folder: Path, identity: Identity) -> None:
+    """Write a role's certificate as `read_identity` reads it."""
+    folder.mkdir()
+    for name, text in (
+        ("ca.crt", identity.authority),
+        ("tls.crt", identity.certificate),
+        ("tls.key", identity.key),
+    ):
+        (folder / name).write_bytes(text)
 
 
 def measure(directory: Path, sizes: Sizes) -> list[Row]:
@@ -293,7 +303,7 @@ def be_master(directory: Path, path: Path) -> None:
     logging.disable(logging.WARNING)
     ask_for_descriptors(DESCRIPTORS)
     plain = places.open_place(path)
-    identity = pickle.loads((directory / "master.identity").read_bytes())
+    identity = read_identity(directory / Role.MASTER)
     place = Wired(plain.path, plain.sockets, plain.submitted_at, plain.directory, identity)
     spec: JobSpec = place.spec()
     cluster = Nowhere()
@@ -473,7 +483,7 @@ class Member:
 
 def be_members(directory: Path, path: Path) -> None:
     """Be members until the orders end."""
-    identity = pickle.loads((directory / "worker.identity").read_bytes())
+    identity = read_identity(directory / Role.WORKER)
     token = places.open_place(path).token()
 
     async def run() -> None:
