@@ -37,7 +37,7 @@ from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import FakeNodes
 
-NODES = 10
+NODES = 2
 COUNTS = (100, 1000)
 LOST = 10
 """Of how many pods one ends, all at once."""
