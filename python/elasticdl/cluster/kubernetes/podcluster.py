@@ -79,7 +79,7 @@ class KubernetesCluster:
         self._closed = threading.Event()
         self._told: dict[ProcessName, ProcessEvent] = {}
         self._lives: dict[tuple[Role, int], list[ProcessName]] = {}
-        """Of each role and index those that something is told of: of a thousand processes a new life looks at its own earlier ones."""
+        """The known lives by role and index: of a thousand processes a new life looks at its own earlier ones."""
         self._unmade: dict[ProcessName, int] = {}
         self._tries_again = False
         self._seen: dict[str, Object] = {}

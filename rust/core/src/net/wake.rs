@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use crate::net::admission::EXHAUSTED;
 use crate::net::error::{Error, Result};
 
-/// Most of a crowd that are told of at once; the others are told of next.
+/// Most of a crowd that are returned at once; the others come with the next call.
 const AT_ONCE: usize = 256;
 
 /// Called when a wait is interrupted by a signal; an error ends the blocked call.
@@ -97,7 +97,8 @@ pub fn readable<'a>(descriptor: &'a impl AsFd) -> PollFd<'a> {
 
 /// Descriptors that are said once and watched until they are closed: a wait costs what is ready, however many there are.
 ///
-/// It is itself a descriptor to poll, readable when one of them is ready. Whoever is in it has no other descriptor of the same connection.
+/// It is itself a descriptor to poll, readable when one of them is ready. No descriptor in it may have a duplicate: the kernel watches until
+/// the last one is closed.
 #[derive(Debug)]
 pub struct Crowd(OwnedFd);
 
