@@ -131,7 +131,9 @@ def control_plane() -> Iterator[ControlPlane]:
         try:
             plane.start()
             os.environ["KUBECONFIG"] = str(plane.kubeconfig)
-            nodes = FakeNodes(plane, NODES, {"pods": str(2 * max(COUNTS) // NODES), "cpu": "10000"})
+            nodes = FakeNodes(
+                plane, NODES, {"pods": str(2 * max(COUNTS) // NODES), "cpu": "10000", "memory": "100Ti"}
+            )
             yield plane
             nodes.close()
         finally:
