@@ -130,7 +130,7 @@ def measure(side: str, case: Case, passes: int, folder: str) -> list[Pass]:
             command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT
         )
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{side} took more than {PATIENCE:g} s: {error.stderr}") from None
+        raise RuntimeError(f"{side} took more than {PATIENCE:g} s: {error.stderr!r}") from None
     if done.returncode:
         raise RuntimeError(f"{side} failed:\n{done.stderr}")
     return [Pass(*seconds) for seconds in json.loads(done.stdout.splitlines()[-1])]

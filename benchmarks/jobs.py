@@ -23,6 +23,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def digits(directory: Path, sizes: Sizes) -> list[Row]:
     data = directory / "train"
     data.mkdir()
     shutil.copy(directory / "images.tfrecord", data)
-    settings = {
+    settings: dict[str, Any] = {
         "model_zoo": ROOT / "model_zoo",
         "model_def": fit.MODEL,
         "validation_data": directory / "images.tfrecord",
@@ -167,6 +168,7 @@ def be_keras(directory: Path, threads: int, evaluations: int) -> list[float]:
 
     user = FRAMEWORK.load(fit.spec(fit.Case(BATCH, "auto"), directory))
     model = user.model()
+    assert user.eval_metrics_fn is not None
     model.compile(user.optimizer(), user.loss, metrics=[*user.eval_metrics_fn().values()])
     batches = tf.data.TFRecordDataset(str(directory / "images.tfrecord")).batch(BATCH)
     dataset = user.feed(batches, "evaluation", None).prefetch(tf.data.AUTOTUNE)

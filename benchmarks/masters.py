@@ -219,7 +219,7 @@ def joins(sizes: Sizes) -> list[Row]:
 def share(directory: Path, sizes: Sizes) -> Row:
     """Return the row on the master's part of the processor time of a DeepFM job."""
     data = make_flights(directory, sizes.flights).parent
-    settings = {
+    settings: dict[str, Any] = {
         "model_zoo": ROOT / "model_zoo",
         "model_def": "deepfm.deepfm_flights.custom_model",
         "num_ps_pods": SERVERS,

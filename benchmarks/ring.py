@@ -155,7 +155,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
 
 def prepare(module: str, peer: str, *, installs: bool) -> bool:
     """Make the peers' environment unless it has a module; tell whether it has, and say why if it has not."""
-    importing = [GLOO_PYTHON, "-c", f"import {module}"]
+    importing: list[Path | str] = [GLOO_PYTHON, "-c", f"import {module}"]
 
     def found() -> bool:
         return (

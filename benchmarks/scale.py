@@ -37,6 +37,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.master.allreduce import machine as allreduce
 from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.allreduce.seen import Link
 from elasticdl.master.core.events import (
     Append,
     Beat,
@@ -249,7 +250,9 @@ class Group(Decisions):
         before = self.view
         left = [peer for peer in before.members if peer not in lost]
         self.together(signs(peer) for peer in lost)
-        while not any(link.stop == before.id for link in self.master.links.values()):
+        while not any(
+            isinstance(link, Link) and link.stop == before.id for link in self.master.links.values()
+        ):
             self.beats(left)  # until silence alone is enough
         self.together(self.seals(left, "its connection broke"))
         self._is_after(before, len(left))

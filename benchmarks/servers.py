@@ -733,7 +733,7 @@ def failover(directory: Path, sizes: Sizes) -> Row:
     values = np.random.default_rng(0).standard_normal((8192, 17), np.float32)
     write_tfrecord(data / "served.tfrecord", (row.tobytes() for row in values))
     found = []
-    settings = {"model_def": "served.custom_model", "num_ps_pods": 2, "ps_replicas": 2}
+    settings: dict[str, Any] = {"model_def": "served.custom_model", "num_ps_pods": 2, "ps_replicas": 2}
     with job(directory, data, sizes.trainers, **settings) as (place, stamps):
         for number in range(sizes.kills):
             status = wait_for_servers(place, sizes.trainers)

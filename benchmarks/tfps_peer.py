@@ -110,7 +110,7 @@ def flights_orders(strategy: Any, coordinator: Any, path: Path, batch: int) -> d
     data = iter(coordinator.create_per_worker_dataset(examples))
     dense = [*kernels, *biases, last, offset]
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def step(iterator: Any) -> Any:
         features, labels = next(iterator)
         found = tf.unique(tf.reshape(features["ids"], [-1]))

@@ -253,6 +253,51 @@ def test_a_master_that_is_gone_without_a_word_is_noticed(close: Callable[[Any], 
     assert there.next() == StreamOpened()
 
 
+def test_a_master_has_no_thread_for_each_member(address: str, close: Callable[[Any], Any]) -> None:
+    process = serve(address)
+    try:
+        threads = []
+        for count in (2, 32):
+            there = Events()
+            for index in range(count):
+                close(MemberStream(address, KEY, f"worker-{index}-1", MemberId(f"{index:032x}"), there))
+            for _ in range(count):
+                there.until(StreamOpened)
+            threads.append(len(list(Path(f"/proc/{process.pid}/task").iterdir())))
+        assert threads[1] - threads[0] < 16
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_member_that_does_not_read_holds_up_nobody(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    reads = threading.Event()
+
+    def asleep(event: Any) -> None:
+        reads.wait(SECONDS)
+        there(event)
+
+    close(MemberStream(address, KEY, "worker-0-1", MEMBER, asleep))
+    sleeper = here.next().connection
+    data = Data(tuple(Shard("x" * 1000, 0, number) for number in range(4000)))
+    for _ in range(10):
+        server.send(sleeper, data)
+    others = Events()
+    other = close(MemberStream(address, KEY, "worker-1-1", MemberId("6" * 32), others))
+    assert others.next() == StreamOpened()
+    opened = here.next()
+    server.send(opened.connection, Welcome(1))
+    assert others.next() == StreamReceived(Welcome(1))
+    assert other.send(StopJob("done"))
+    assert here.next() == MemberSaid(opened.connection, StopJob("done"))
+    assert there.queue.empty()
+    reads.set()
+    there.until(StreamOpened)
+    assert [there.next() for _ in range(10)] == 10 * [StreamReceived(data)]
+
+
 def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -> None:
     here = Events()
     close(ControlServer(address, TOKEN, here))

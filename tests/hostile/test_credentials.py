@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -340,6 +341,28 @@ def test_a_worker_that_says_it_was_a_server_is_disconnected(
     assert isinstance(heard[0], MemberOpened)
     assert not any(isinstance(event, stream.MemberSaid) for event in heard)
     assert "says Enroll as ps-0-1" in caplog.text
+
+
+def test_bytes_that_are_no_message_end_their_connection_only(
+    address: str, stub: Any, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, note = threading.Event(), Note(EventKind.NOTE, ViewId(0), 0, "still here")
+    with contextlib.closing(
+        MemberStream(address, WORKER.key, WORKER.name, MEMBER, lambda event: opened.set())
+    ) as bystander:
+        assert opened.wait(SECONDS)
+        said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        with contextlib.closing(channels.connect(address, None)) as channel:
+            talk = channel.stream_stream("/elasticdl.v1.Control/Member", request_serializer=bytes)
+            opening = WORKER.answer(challenge(stub, WORKER), "Member")
+            call = talk(iter(said.get, None), metadata=opening.metadata(), timeout=SECONDS)
+            said.put(b"\xff" * 100)
+            assert list(call) == []
+            said.put(None)
+        liar = heard.wait(MemberClosed).connection
+        assert f"connection {liar} is closed" in caplog.text
+        assert bystander.send(note)
+        assert heard.wait(stream.MemberSaid).message == note
 
 
 def test_who_has_a_members_key_can_not_answer_people_as_the_master(address: str) -> None:

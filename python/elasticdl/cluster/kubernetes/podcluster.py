@@ -23,6 +23,7 @@ from elasticdl.cluster.cluster import (
     ProcessName,
     ProcessPending,
     ProcessStarted,
+    Role,
     ScaleAsked,
     StopAsked,
 )
@@ -77,6 +78,8 @@ class KubernetesCluster:
         self._news: queue.SimpleQueue[ClusterEvent] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._told: dict[ProcessName, ProcessEvent] = {}
+        self._lives: dict[tuple[Role, int], list[ProcessName]] = {}
+        """The known lives by role and index: of a thousand processes a new life looks at its own earlier ones."""
         self._unmade: dict[ProcessName, int] = {}
         self._tries_again = False
         self._seen: dict[str, Object] = {}
@@ -239,15 +242,14 @@ class KubernetesCluster:
 
     def _tidy(self, name: ProcessName) -> None:
         """Delete pods of earlier lives: those that still take room, and those whose log nobody needs, which would pile up."""
-        for event in list(self._told.values()):
-            pod = self._seen.get(self._names.pod(event.name))
-            same = (event.name.role, event.name.index) == (name.role, name.index)
-            if not isinstance(event, ProcessEnded) or not same or pod is None:
+        for life in list(self._lives.get((name.role, name.index), ())):
+            event, pod = self._told[life], self._seen.get(self._names.pod(life))
+            if not isinstance(event, ProcessEnded) or pod is None:
                 continue
             # The log of the last one may be asked for.
-            is_old = event.name.life < name.life - 1 and pods.is_blameless(event)
-            if is_old or (event.name.life < name.life and pods.takes_room(pod)):
-                self._api.delete("Pod", self._names.pod(event.name))
+            is_old = life.life < name.life - 1 and pods.is_blameless(event)
+            if is_old or (life.life < name.life and pods.takes_room(pod)):
+                self._api.delete("Pod", self._names.pod(life))
 
     # ------------------------------------------------------------------ pods
 
@@ -318,6 +320,8 @@ class KubernetesCluster:
         if event == before or isinstance(before, ProcessEnded):
             return
         self._told[event.name] = event
+        if before is None:
+            self._lives.setdefault((event.name.role, event.name.index), []).append(event.name)
         self._news.put(event)
 
     # ------------------------------------------------------------------ the job

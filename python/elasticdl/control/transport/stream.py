@@ -1,25 +1,26 @@
 """The master's end of the control plane's connections: `ControlServer`, over gRPC.
 
-It carries messages and says when a connection comes and goes; what a message means is decided elsewhere. Nothing starts at import, and
-gRPC is imported when the server is made.
+It carries messages and says when a connection comes and goes; what a message means is decided elsewhere. All connections are served by one
+thread with an event loop: with two threads for each, a message of a thousand members costs three times the processor time
+(`docs/design/0048`). Nothing starts at import, and gRPC is imported when the server is made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import itertools
 import logging
-import queue
 import secrets
 import tempfile
 import threading
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
 from elasticdl.control.protocol.profiling import Profiled
@@ -34,13 +35,16 @@ from elasticdl.files.sockets import base_for_sockets
 
 if TYPE_CHECKING:
     import grpc
+    import grpc.aio
 
     from elasticdl._core import TlsProxy
 
+    Context = grpc.aio.ServicerContext[Any, Any]
+
 _log = logging.getLogger(__name__)
 
-_STREAMS = 2048
-"""Connections at once, each with a thread while it lasts: 1,024 workers, and others in their place before their end is noticed."""
+_CALLS = 4096
+"""Calls at once: the streams of 1,024 workers, others in their place before their end is noticed, and the challenges of as many."""
 _EVENTS = 10_000
 """Events that are kept for those who begin to watch."""
 _UNREAD = 2 * _EVENTS
@@ -138,31 +142,56 @@ ServerEvent = (
 class _Watcher:
     """What one who watches has not read yet; bounded, because it may never read. Messages are shared by all watchers."""
 
-    def __init__(self, peer: str, disconnect: Callable[[], object]) -> None:
+    def __init__(self, peer: str) -> None:
         self.peer = peer
-        self.disconnect = disconnect
-        self.outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.outbox: asyncio.Queue[Any] = asyncio.Queue()
+        self.is_behind = False
+        self._task = asyncio.current_task()
 
-    def put(self, message: Any) -> bool:
-        """Tell it something; False if it has left too much unread."""
-        if self.outbox.qsize() >= _UNREAD:
-            return False
-        self.outbox.put(message)
-        return True
+    def put(self, message: Any) -> None:
+        """Tell it something; if it has left too much unread, it is disconnected instead."""
+        if self.is_behind:
+            return
+        if self.outbox.qsize() < _UNREAD:
+            self.outbox.put_nowait(message)
+            return
+        self.is_behind = True
+        assert self._task is not None, "made by the call's task"
+        self._task.cancel()
+
+
+_Result = TypeVar("_Result")
+
+
+class _Loop:
+    """The event loop of all servers of this process, on a thread of its own, which ends with the process."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="control", daemon=True).start()
+
+    def run(self, what: Coroutine[Any, Any, _Result]) -> _Result:
+        """Have something done there, and return what comes of it; raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result()
+
+
+_the_loop = functools.cache(_Loop)
+"""gRPC has one queue of events in a process; with several loops each would be woken by the others' events."""
 
 
 class ControlServer:
     """Where members and clients reach the master.
 
-    A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block. With an
-    identity gRPC itself is on a Unix socket in a folder of its own, and the core's proxy, which refuses strangers, is at the address.
+    A Unix socket left by a killed master is taken over. Events are delivered on the thread that serves all connections, so `deliver` must
+    not block. With an identity gRPC itself is on a Unix socket in a folder of its own, and the core's proxy, which refuses strangers, is at
+    the address.
     """
 
     def __init__(
         self,
         address: str,
         token: bytes,
-        deliver: Callable[[ServerEvent], None],
+        deliver: Callable[[ServerEvent], object],
         identity: Identity | None = None,
     ) -> None:
         """Bind and listen. Raises BadSetting if the address is in use or can't be had.
@@ -170,10 +199,12 @@ class ControlServer:
         Args:
             address: `unix:PATH` or `tcp:HOST:PORT`.
             token: the job's.
-            deliver: takes events, on gRPC's threads.
+            deliver: takes events, on the server's thread, and does not block.
             identity: the master's certificate; then only callers with one of the job's are heard.
         """
         import grpc
+        import grpc.aio
+        from google.protobuf.message import DecodeError
 
         from elasticdl.control.generated import control_pb2 as wire
         from elasticdl.control.generated import control_pb2_grpc as service
@@ -182,11 +213,12 @@ class ControlServer:
         self._grpc = grpc
         self._codec = codec
         self._wire = wire
+        self._undecodable = DecodeError
         self._challenges = proofs.Challenges(token)
         self._deliver = deliver
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
-        self._outboxes: dict[int, queue.SimpleQueue[Any]] = {}
+        self._loop = _the_loop()
+        self._outboxes: dict[int, asyncio.Queue[Any]] = {}
         self._watchers: set[_Watcher] = set()
         self._status: JobStatus | None = None
         self._events: deque[tuple[float, Any]] = deque(
@@ -194,26 +226,38 @@ class ControlServer:
         )  # with their times; encoded once for all
         self._last: tuple[MasterMessage | None, Any] = None, None
         """What was sent last, and its wire form: a view is sent to a thousand members, and has them all."""
+        self._posted: deque[tuple[asyncio.Queue[Any], Any]] = deque()
+        """What other threads have said, for which the loop is woken once."""
+        self._woken = False
         self._closed = False
         self._refused = 0
         self._proxy: TlsProxy | None = None
         self._beside = contextlib.ExitStack()
-        # Otherwise it takes the callers' questions whether it lives for an attack.
-        patient = ("grpc.http2.max_ping_strikes", 0)
-        self._threads = ThreadPoolExecutor(_STREAMS, "control")
-        self._server = grpc.server(self._threads, options=[*options(), patient])
-        service.add_ControlServicer_to_server(self._servicer(service), self._server)
+        self._server = self._loop.run(self._make(service))
         if identity is None:
             self.address = self._listen(address)
             """Where it listens in fact."""
         else:
             self._proxy = self._open_proxy(address, identity)
             self.address = self._proxy.address
-        self._server.start()
+        self._loop.run(self._server.start())
+
+    async def _make(self, service: Any) -> grpc.aio.Server:
+        """Return a server of the loop."""
+        # Otherwise it takes the callers' questions whether it lives for an attack.
+        patient = ("grpc.http2.max_ping_strikes", 0)
+        server = self._grpc.aio.server(options=[*options(), patient], maximum_concurrent_rpcs=_CALLS)
+        service.add_ControlServicer_to_server(self._servicer(service), server)
+        return server
 
     def _listen(self, address: str) -> str:
+        at = target(address)
+
+        async def listen() -> int:
+            return self._server.add_insecure_port(at)
+
         try:
-            port = self._server.add_insecure_port(target(address))
+            port = self._loop.run(listen())
         except RuntimeError as error:
             raise BadSetting(
                 f"the control plane can't listen at {address}: the port or socket is in use"
@@ -253,48 +297,57 @@ class ControlServer:
         if message != last:
             encoded = self._codec.encode_master(message)
             self._last = message, encoded
-        outbox.put(encoded)
+        self._post(outbox, encoded)
         return True
 
     def refuse(self, connection: int, reason: str) -> None:
         """End a member's connection for what it has said on it; its process makes no other one. Counted and logged as all refusals are."""
         outbox = self._outboxes.get(connection)
         if outbox is not None:
-            outbox.put(_Refusal(reason))
+            self._post(outbox, _Refusal(reason))
 
     def publish(self, seen: JobStatus | JobEvent) -> None:
         """Show a status or an event to all who watch, and to those who will ask."""
         message = self._codec.encode_seen(seen)
-        with self._lock:
-            if isinstance(seen, JobStatus):
-                self._status = seen
-            else:
-                self._events.append((seen.time, message))
-            behind = [watcher for watcher in self._watchers if not watcher.put(message)]
-            self._watchers.difference_update(behind)
-        for watcher in behind:
-            _log.warning(
-                "%s watches the job and does not read what it is sent: disconnected with %d messages unread",
-                watcher.peer,
-                _UNREAD,
-            )
-            watcher.disconnect()
+        if isinstance(seen, JobStatus):
+            self._status = seen
+        self._loop.loop.call_soon_threadsafe(self._show_watchers, seen, message)
 
     def close(self) -> None:
         """End all connections once what was sent has been delivered, then stop listening and remove the socket.
 
         Not for a master that was replaced: the socket may be its successor's by now.
         """
-        with self._lock:
-            self._closed = True
-            waiting = [*self._outboxes.values(), *(watcher.outbox for watcher in self._watchers)]
-        for outbox in waiting:
-            outbox.put(None)
-        self._server.stop(FLUSH_SECONDS).wait()
-        self._threads.shutdown(wait=False)
+        self._loop.run(self._close())
         self._beside.close()  # the proxy has carried then what gRPC has sent
 
-    # ------------------------------------------------------------------ on gRPC's threads
+    def _post(self, outbox: asyncio.Queue[Any], message: Any) -> None:
+        """Put something into an outbox, from any thread."""
+        self._posted.append((outbox, message))
+        if not self._woken:
+            self._woken = True
+            self._loop.loop.call_soon_threadsafe(self._give_out)
+
+    # ------------------------------------------------------------------ on the loop's thread
+
+    def _give_out(self) -> None:
+        self._woken = False  # first: what is posted from now on wakes the loop again
+        while self._posted:
+            outbox, message = self._posted.popleft()
+            outbox.put_nowait(message)
+
+    def _show_watchers(self, seen: JobStatus | JobEvent, message: Any) -> None:
+        if isinstance(seen, JobEvent):
+            self._events.append((seen.time, message))
+        for watcher in self._watchers:
+            watcher.put(message)
+
+    async def _close(self) -> None:
+        self._closed = True
+        self._give_out()
+        for outbox in (*self._outboxes.values(), *(watcher.outbox for watcher in self._watchers)):
+            outbox.put_nowait(None)
+        await self._server.stop(FLUSH_SECONDS)
 
     def _servicer(self, service: Any) -> Any:
         server = self
@@ -302,44 +355,46 @@ class ControlServer:
         class Servicer(service.ControlServicer):  # type: ignore[misc]
             """gRPC's face of the server."""
 
-            def Challenge(self, request: Any, context: grpc.ServicerContext) -> Any:
+            async def Challenge(self, request: Any, context: Context) -> Any:
                 """Return what the caller's next call is to answer."""
-                return server._challenge(context)
+                return await server._challenge(context)
 
-            def Member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            async def Member(self, requests: AsyncIterator[Any], context: Context) -> None:
                 """Carry one member's messages both ways."""
-                return server._member(requests, context)
+                await server._member(requests, context)
 
-            def Status(self, request: Any, context: grpc.ServicerContext) -> Any:
+            async def Status(self, request: Any, context: Context) -> Any:
                 """Return the last status."""
-                return server._show(context)
+                return await server._show(context)
 
-            def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            async def Watch(self, request: Any, context: Context) -> None:
                 """Send what happened, then what happens."""
-                return server._watch(request.since, context)
+                await server._watch(request.since, context)
 
-            def Stop(self, request: Any, context: grpc.ServicerContext) -> Any:
+            async def Stop(self, request: Any, context: Context) -> Any:
                 """Ask for an early end."""
-                return server._ask("Stop", lambda answer: StopWanted(request.reason, answer), context)
+                return await server._ask("Stop", lambda answer: StopWanted(request.reason, answer), context)
 
-            def Scale(self, request: Any, context: grpc.ServicerContext) -> Any:
+            async def Scale(self, request: Any, context: Context) -> Any:
                 """Ask for another number of workers or parameter servers."""
                 workers = request.num_workers if request.HasField("num_workers") else None
                 servers = request.num_ps_pods if request.HasField("num_ps_pods") else None
-                return server._ask("Scale", lambda answer: ScaleWanted(workers, servers, answer), context)
+                return await server._ask(
+                    "Scale", lambda answer: ScaleWanted(workers, servers, answer), context
+                )
 
-            def Profile(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            async def Profile(self, request: Any, context: Context) -> None:
                 """Send steps of workers as they come."""
-                return server._profile(request.steps, context)
+                await server._profile(request.steps, context)
 
         return Servicer()
 
-    def _challenge(self, context: grpc.ServicerContext) -> Any:
-        if other := proofs.other_version(dict(context.invocation_metadata())):
-            self._refuse(context, self._grpc.StatusCode.FAILED_PRECONDITION, other)
+    async def _challenge(self, context: Context) -> Any:
+        if other := proofs.other_version(_said(context)):
+            await self._refuse(context, self._grpc.StatusCode.FAILED_PRECONDITION, other)
         return self._wire.ChallengeText(text=self._challenges.make())
 
-    def _admit(self, method: str, context: grpc.ServicerContext) -> proofs.Admitted:
+    async def _admit(self, method: str, context: Context) -> proofs.Admitted:
         codes = {
             proofs.Refusal.UNKNOWN: self._grpc.StatusCode.UNAUTHENTICATED,
             proofs.Refusal.OTHER_VERSION: self._grpc.StatusCode.FAILED_PRECONDITION,
@@ -347,113 +402,130 @@ class ControlServer:
             proofs.Refusal.NOT_ALLOWED: self._grpc.StatusCode.PERMISSION_DENIED,
         }
         try:
-            admitted = self._challenges.admit(dict(context.invocation_metadata()), method)
+            admitted = self._challenges.admit(_said(context), method)
         except proofs.Refused as refused:
-            self._refuse(context, codes[refused.kind], str(refused))
-        context.send_initial_metadata(admitted.answer)
+            await self._refuse(context, codes[refused.kind], str(refused))
+        await context.send_initial_metadata(admitted.answer)
         return admitted
 
-    def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:
-        with self._lock:
-            self._refused += 1
+    async def _refuse(self, context: Context, code: grpc.StatusCode, reason: str) -> NoReturn:
+        self._refused += 1
         _log.warning("connection from %s refused: %s", self._peer(context), reason)
-        context.abort(code, reason)
+        await context.abort(code, reason)
         raise AssertionError("abort raises")
 
-    def _peer(self, context: grpc.ServicerContext) -> str:
+    def _peer(self, context: Context) -> str:
         peer = urllib.parse.unquote(context.peer())
         if self._proxy is not None:
             # The proxy calls its ends of the socket as the addresses for which they are.
             _, _, peer = peer.rpartition("/")
         return peer or "a socket"
 
-    def _member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        admitted = self._admit("Member", context)
-        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        with self._lock:
-            if self._closed:
-                return
-            connection = next(self._numbers)
-            self._outboxes[connection] = outbox
+    async def _member(self, requests: AsyncIterator[Any], context: Context) -> None:
+        admitted = await self._admit("Member", context)
+        if self._closed:
+            return
+        connection, outbox = next(self._numbers), asyncio.Queue[Any]()
+        self._outboxes[connection] = outbox
         self._deliver(MemberOpened(connection, admitted.name, MemberId(admitted.member)))
-        reader = threading.Thread(
-            target=self._read,
-            args=(connection, admitted, requests),
-            name=f"control-{connection}",
-            daemon=True,
-        )
-        reader.start()
-        while (message := outbox.get()) is not None:
-            if isinstance(message, _Refusal):
-                self._refuse(context, self._grpc.StatusCode.PERMISSION_DENIED, message.reason)
-            yield message
-
-    def _read(self, connection: int, admitted: proofs.Admitted, requests: Iterator[Any]) -> None:
+        reading = asyncio.create_task(self._read(connection, admitted, requests, outbox))
         try:
-            for request in requests:
+            while (message := await outbox.get()) is not None:
+                if isinstance(message, _Refusal):
+                    await self._refuse(context, self._grpc.StatusCode.PERMISSION_DENIED, message.reason)
+                await context.write(message)
+        finally:
+            reading.cancel()
+            self._lose(connection)
+
+    async def _read(
+        self,
+        connection: int,
+        admitted: proofs.Admitted,
+        requests: AsyncIterator[Any],
+        outbox: asyncio.Queue[Any],
+    ) -> None:
+        """Deliver what a member says until it has said all, or says what is none of its business."""
+        try:
+            async for request in requests:
                 message = self._codec.decode_member(request)
                 if why := objection(admitted, message):
                     raise self._codec.Malformed(why)
                 self._deliver(MemberSaid(connection, message))
-        except self._codec.Malformed as error:
+        except (self._codec.Malformed, self._undecodable) as error:
             _log.warning("connection %d is closed: %s", connection, error)
         except Exception:
-            # gRPC ends the iterator of a broken stream with a bare Exception; what is known is that it ended.
+            # gRPC has many words for a broken stream; what is known is that it ended.
             _log.debug("connection %d broke", connection)
-        with self._lock:
-            outbox = self._outboxes.pop(connection)
-        outbox.put(None)
-        self._deliver(MemberClosed(connection))
+        self._lose(connection)
+        outbox.put_nowait(None)
 
-    def _show(self, context: grpc.ServicerContext) -> Any:
-        self._admit("Status", context)
+    def _lose(self, connection: int) -> None:
+        """Say that a connection is gone, once."""
+        if self._outboxes.pop(connection, None) is not None:
+            self._deliver(MemberClosed(connection))
+
+    async def _show(self, context: Context) -> Any:
+        await self._admit("Status", context)
         status = self._status
         if status is None:
-            context.abort(self._grpc.StatusCode.UNAVAILABLE, "the master is starting")
+            await context.abort(self._grpc.StatusCode.UNAVAILABLE, "the master is starting")
             raise AssertionError("abort raises")
         return self._codec.encode_status(status)
 
-    def _watch(self, since: float, context: grpc.ServicerContext) -> Iterator[Any]:
-        self._admit("Watch", context)
-        watcher = _Watcher(self._peer(context), context.cancel)
-        context.add_callback(lambda: watcher.outbox.put(None))
-        with self._lock:
-            if self._closed:
-                return
-            for time_of, message in self._events:
-                if time_of > since:
-                    watcher.outbox.put(message)
-            if self._status is not None:
-                watcher.outbox.put(self._codec.encode_seen(self._status))
-            self._watchers.add(watcher)
+    async def _watch(self, since: float, context: Context) -> None:
+        await self._admit("Watch", context)
+        if self._closed:
+            return
+        watcher = _Watcher(self._peer(context))
+        for time_of, message in self._events:
+            if time_of > since:
+                watcher.outbox.put_nowait(message)
+        if self._status is not None:
+            watcher.outbox.put_nowait(self._codec.encode_seen(self._status))
+        self._watchers.add(watcher)
         try:
-            while (message := watcher.outbox.get()) is not None:
-                yield message
+            while (message := await watcher.outbox.get()) is not None:
+                await context.write(message)
+        except asyncio.CancelledError:
+            if not watcher.is_behind:
+                raise
+            unread = f"{_UNREAD} messages unread"
+            _log.warning(
+                "%s watches the job and does not read what it is sent: disconnected with %s",
+                watcher.peer,
+                unread,
+            )
+            # It waits behind what was sent, of which gRPC keeps little; what waited here is gone.
+            await context.abort(self._grpc.StatusCode.CANCELLED, f"disconnected with {unread}")
         finally:
-            with self._lock:
-                self._watchers.discard(watcher)
+            self._watchers.discard(watcher)
 
-    def _profile(self, steps: int, context: grpc.ServicerContext) -> Iterator[Any]:
-        self._admit("Profile", context)
+    async def _profile(self, steps: int, context: Context) -> None:
+        await self._admit("Profile", context)
         request = secrets.randbits(62)
-        said: queue.SimpleQueue[Profiled | None] = queue.SimpleQueue()
-        context.add_callback(lambda: said.put(None))
-        self._deliver(ProfileWanted(request, steps, said.put))
+        said = asyncio.Queue[Profiled | None]()
+        self._deliver(ProfileWanted(request, steps, functools.partial(self._post, said)))
         try:
-            while (one := said.get()) is not None:
-                yield self._codec.encode_profiled(one)
+            while (one := await said.get()) is not None:
+                await context.write(self._codec.encode_profiled(one))
         finally:
             self._deliver(ProfileLeft(request))
 
-    def _ask(self, method: str, make: Callable[[Answer], ServerEvent], context: grpc.ServicerContext) -> Any:
-        self._admit(method, context)
-        answers: queue.SimpleQueue[tuple[bool, str]] = queue.SimpleQueue()
-        self._deliver(make(lambda accepted, text: answers.put((accepted, text))))
+    async def _ask(self, method: str, make: Callable[[Answer], ServerEvent], context: Context) -> Any:
+        await self._admit(method, context)
+        answers = asyncio.Queue[tuple[bool, str]]()
+        self._deliver(make(lambda accepted, text: self._post(answers, (accepted, text))))
         try:
-            accepted, text = answers.get(timeout=_ANSWER_SECONDS)
-        except queue.Empty:
-            context.abort(
+            accepted, text = await asyncio.wait_for(answers.get(), _ANSWER_SECONDS)
+        except TimeoutError:
+            await context.abort(
                 self._grpc.StatusCode.UNAVAILABLE, "the master could not record it in time; ask again"
             )
             raise AssertionError("abort raises") from None
         return self._wire.Answer(accepted=accepted, text=text)
+
+
+def _said(context: Context) -> dict[str, str | bytes]:
+    """Return what a caller says of itself."""
+    return dict(context.invocation_metadata() or ())

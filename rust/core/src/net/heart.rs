@@ -13,10 +13,12 @@
         clippy::unwrap_used
     )
 )]
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
 
 use crate::net::acceptor::{Acceptor, Refusals};
 use crate::net::address::{Address, Listener, Stream};
@@ -26,7 +28,7 @@ use crate::net::error::{Error, Result};
 use crate::net::frame::{Header, Inbound, Kind, Outbound, u64_at};
 use crate::net::handshake::{Hello, Purpose, Token, Verdict};
 use crate::net::tls::{Identity, Role};
-use crate::net::wake::{Wake, ignore_signals, readable, wait};
+use crate::net::wake::{Crowd, Wake, ignore_signals, readable, wait};
 
 /// The name under which a master answers.
 const MASTER: &str = "master";
@@ -252,10 +254,10 @@ impl HeartMonitor {
             shared.refusals.clone(),
         )?;
         let thread = {
-            let shared = shared.clone();
+            let (shared, crowd) = (shared.clone(), Crowd::new()?);
             std::thread::Builder::new()
                 .name("edl-monitor".into())
-                .spawn(move || shared.run(acceptor))
+                .spawn(move || shared.run(acceptor, &crowd))
                 .map_err(|error| Error::io("no thread for the heartbeats", error))?
         };
         Ok(HeartMonitor {
@@ -324,10 +326,11 @@ struct Beating {
 }
 
 impl MonitorShared {
-    fn run(&self, mut acceptor: Acceptor) {
-        let mut beating: Vec<Beating> = Vec::new();
-        // Of the first ones whether something has come; of those that follow it is not known yet.
-        let mut ready: Vec<bool> = Vec::new();
+    fn run(&self, mut acceptor: Acceptor, crowd: &Crowd) {
+        let mut beating: BTreeMap<u64, Beating> = BTreeMap::new();
+        let mut next: u64 = 0;
+        // Of whom something may have come: strangers at the acceptor may wake this thread much more often than hearts do.
+        let mut due: Vec<u64> = Vec::new();
         while !self.stop.is_raised() {
             let Ok(arrived) = acceptor.serve() else {
                 break;
@@ -341,47 +344,56 @@ impl MonitorShared {
                 };
                 let mut outbound = Outbound::default();
                 outbound.push(&verdict.frame());
-                if outbound.flush(&stream).unwrap_or(false) && verdict == Verdict::Ok {
+                let welcome = outbound.flush(&stream).unwrap_or(false) && verdict == Verdict::Ok;
+                let awaited = Some(PollFlags::IN);
+                if welcome && crowd.watch(&stream, next, None, awaited).is_ok() {
                     self.update(&hello.member, 1, None);
-                    beating.push(Beating {
+                    let heart = Beating {
                         member: hello.member,
                         stream,
                         inbound: Inbound::default(),
-                    });
+                    };
+                    beating.insert(next, heart);
+                    due.push(next); // the first beat may have come with its hello
+                    next = next.saturating_add(1);
                 }
             }
-            let mut ready_ones = ready.iter().copied().chain(std::iter::repeat(true));
-            beating.retain_mut(|heart| {
-                // Asked only when there is something: strangers at the acceptor may wake this thread much more often than hearts do.
-                if !ready_ones.next().unwrap_or(true) {
-                    return true;
+            for number in due {
+                if let Some(heart) = beating.get_mut(&number)
+                    && !self.hear(heart)
+                {
+                    beating.remove(&number);
                 }
-                loop {
-                    match heart.inbound.receive(&heart.stream) {
-                        Ok(None) => return true,
-                        Ok(Some((header, payload)))
-                            if header.kind == Kind::Beat && payload.len() == 8 =>
-                        {
-                            let pulse = Pulse {
-                                view: header.view,
-                                step: header.step,
-                                progress: u64_at(&payload, 0),
-                            };
-                            self.update(&heart.member, 0, Some(pulse));
-                        }
-                        Ok(Some(_)) | Err(_) => {
-                            self.update(&heart.member, -1, None);
-                            return false;
-                        }
-                    }
-                }
-            });
-            let hearts = beating.iter().map(|heart| readable(&heart.stream));
-            let Ok(flags) = acceptor.wait(hearts.chain([readable(&self.stop)]), None) else {
+            }
+            let others = [readable(crowd), readable(&self.stop)];
+            if acceptor.wait(others, None).is_err() {
+                break;
+            }
+            let Ok(ready) = crowd.ready() else {
                 break;
             };
-            let hearts = flags.iter().take(beating.len());
-            ready = hearts.map(|flags| !flags.is_empty()).collect();
+            due = ready.into_iter().map(|(number, _)| number).collect();
+        }
+    }
+
+    /// Take what has come from a heart; false when it ends.
+    fn hear(&self, heart: &mut Beating) -> bool {
+        loop {
+            match heart.inbound.receive(&heart.stream) {
+                Ok(None) => return true,
+                Ok(Some((header, payload))) if header.kind == Kind::Beat && payload.len() == 8 => {
+                    let pulse = Pulse {
+                        view: header.view,
+                        step: header.step,
+                        progress: u64_at(&payload, 0),
+                    };
+                    self.update(&heart.member, 0, Some(pulse));
+                }
+                Ok(Some(_)) | Err(_) => {
+                    self.update(&heart.member, -1, None);
+                    return false;
+                }
+            }
         }
     }
 

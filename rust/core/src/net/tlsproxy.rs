@@ -14,13 +14,14 @@
         clippy::unwrap_used
     )
 )]
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 
 use crate::net::acceptor::{Examination, Failure, Refusals, Unauthenticated, why};
 use crate::net::address::{Address, Listener, Stream, is_own_lack};
@@ -28,7 +29,7 @@ use crate::net::admission::PATIENCE;
 use crate::net::endpoint::lock;
 use crate::net::error::{Error, Result};
 use crate::net::tls::Identity;
-use crate::net::wake::{Wake, ignore_signals, readable, wait};
+use crate::net::wake::{Crowd, Wake, ignore_signals, readable, wait};
 
 /// Most bytes that wait here in one direction.
 const CHUNK: usize = 64 * 1024;
@@ -82,11 +83,12 @@ impl TlsProxy {
             until: Mutex::new(None),
         });
         let unauthenticated = Unauthenticated::new(listener, shared.refusals.clone());
+        let carried = Carried::new()?;
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-proxy".into())
-                .spawn(move || shared.run(unauthenticated))
+                .spawn(move || shared.run(unauthenticated, carried))
                 .map_err(|error| Error::io("no thread for the control plane", error))?
         };
         Ok(TlsProxy {
@@ -158,8 +160,7 @@ struct Arrived {
 }
 
 impl Shared {
-    fn run(&self, mut unauthenticated: Unauthenticated<Shake>) {
-        let mut carried = Carried::default();
+    fn run(&self, mut unauthenticated: Unauthenticated<Shake>, mut carried: Carried) {
         let mut arrived: Vec<Arrived> = Vec::new();
         while !self.stop.is_raised() {
             let now = Instant::now();
@@ -179,7 +180,7 @@ impl Shared {
             }
             for one in std::mem::take(&mut arrived) {
                 match Stream::connect_as(&self.to.with_file_name(&one.from), &self.to) {
-                    Ok(inner) => carried.pairs.push(Pair::new(one.outer, inner)),
+                    Ok(inner) => carried.begin(Pair::new(one.outer, inner)),
                     Err(error)
                         if (error.kind() == io::ErrorKind::WouldBlock || is_own_lack(&error))
                             && now < one.since + PATIENCE =>
@@ -192,14 +193,11 @@ impl Shared {
             }
             carried.advance();
             let again = (!arrived.is_empty()).then(|| now + CROWDED);
-            let (polls, whose, until) = carried.interest();
-            let until = until.into_iter().chain(again).min();
-            let Ok(flags) =
-                unauthenticated.wait(polls.into_iter().chain([readable(&self.stop)]), until)
-            else {
+            let until = carried.until().into_iter().chain(again).min();
+            let others = [readable(&carried.crowd), readable(&self.stop)];
+            if unauthenticated.wait(others, until).is_err() || carried.note().is_err() {
                 break;
-            };
-            carried.note(whose, flags);
+            }
         }
         drop((unauthenticated, arrived));
         // There is none after an error: then nothing more can be done.
@@ -211,74 +209,102 @@ impl Shared {
             if carried.pairs.is_empty() || Instant::now() >= until {
                 return;
             }
-            let (mut polls, whose, next) = carried.interest();
-            let next = next.map_or(until, |next| next.min(until));
+            let next = carried.until().map_or(until, |next| next.min(until));
             let limit = next.saturating_duration_since(Instant::now());
-            if wait(&mut polls, Some(limit), &ignore_signals).is_err() {
+            let waited = wait(
+                &mut [readable(&carried.crowd)],
+                Some(limit),
+                &ignore_signals,
+            );
+            if waited.is_err() || carried.note().is_err() {
                 return;
             }
-            let flags = polls.iter().map(PollFd::revents).collect();
-            carried.note(whose, flags);
         }
     }
 }
 
-/// The connections that are carried.
+/// The connections that are carried. Of a thousand few have something to do at any moment, and only those are looked at.
 struct Carried {
-    pairs: Vec<Pair>,
+    crowd: Crowd,
+    pairs: BTreeMap<u64, Pair>,
+    /// The next one's number.
+    next: u64,
+    /// Of which there may be something to do.
+    due: BTreeSet<u64>,
+    /// Which end at the latest when.
+    ending: BTreeSet<(Instant, u64)>,
     /// Where bytes are read to.
     room: Vec<u8>,
 }
 
-impl Default for Carried {
-    fn default() -> Carried {
-        Carried {
-            pairs: Vec::new(),
-            room: vec![0; CHUNK],
-        }
-    }
-}
-
 impl Carried {
+    fn new() -> Result<Carried> {
+        Ok(Carried {
+            crowd: Crowd::new()?,
+            pairs: BTreeMap::new(),
+            next: 0,
+            due: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            room: vec![0; CHUNK],
+        })
+    }
+
+    fn begin(&mut self, pair: Pair) {
+        // The first words may have come with the last of the handshake: no poll sees those.
+        self.due.insert(self.next);
+        self.pairs.insert(self.next, pair);
+        self.next = self.next.saturating_add(1);
+    }
+
     /// Go on with all for which there is something to do.
     fn advance(&mut self) {
         let now = Instant::now();
-        self.pairs.retain_mut(|pair| {
-            if pair.due {
-                pair.carry(&mut self.room);
+        while let Some(&(until, number)) = self.ending.first().filter(|(until, _)| *until <= now) {
+            self.ending.remove(&(until, number));
+            self.due.insert(number);
+        }
+        for number in std::mem::take(&mut self.due) {
+            let Some(pair) = self.pairs.get_mut(&number) else {
+                continue;
+            };
+            let more = pair.carry(&mut self.room);
+            if pair.is_over(now) || pair.watch(&self.crowd, number).is_err() {
+                self.pairs.remove(&number);
+                continue;
             }
-            !pair.is_over(now)
-        });
+            if more {
+                self.due.insert(number);
+            }
+            self.ending.extend(pair.until.map(|until| (until, number)));
+        }
     }
 
-    /// Return what to poll for, whose that is (of which pair, and whether its inner end), and when to go on at the latest.
-    fn interest(&self) -> (Vec<PollFd<'_>>, Vec<(usize, bool)>, Option<Instant>) {
-        let now = Instant::now();
-        let mut polls = Vec::new();
-        let mut whose = Vec::new();
-        let mut until: Option<Instant> = None;
-        for (at, pair) in self.pairs.iter().enumerate() {
-            let (outer, inner) = pair.interest();
-            polls.extend(outer.map(|flags| PollFd::new(&pair.outer, flags)));
-            whose.extend(outer.map(|_| (at, false)));
-            polls.extend(inner.map(|flags| PollFd::new(&pair.inner, flags)));
-            whose.extend(inner.map(|_| (at, true)));
-            let next = if pair.due { Some(now) } else { pair.until };
-            until = until.into_iter().chain(next).min();
+    /// Return when to go on at the latest.
+    fn until(&self) -> Option<Instant> {
+        let first = self.ending.first().map(|(until, _)| *until);
+        if self.due.is_empty() {
+            first
+        } else {
+            Some(Instant::now())
         }
-        (polls, whose, until)
     }
 
-    /// Note what was ready of what was polled for.
-    fn note(&mut self, whose: Vec<(usize, bool)>, flags: Vec<PollFlags>) {
-        for ((at, inner), flags) in whose.into_iter().zip(flags) {
-            if let Some(pair) = self.pairs.get_mut(at).filter(|_| !flags.is_empty()) {
-                pair.due = true;
-                pair.hung |= inner && flags.contains(PollFlags::HUP);
+    /// Note what is ready.
+    fn note(&mut self) -> Result<()> {
+        for (key, hung) in self.crowd.ready()? {
+            let number = key >> 1;
+            if let Some(pair) = self.pairs.get_mut(&number) {
+                pair.hung |= hung && key & 1 == INNER;
+                self.due.insert(number);
             }
         }
+        Ok(())
     }
 }
+
+/// What a pair's two ends have as their keys' last bit.
+const OUTER: u64 = 0;
+const INNER: u64 = 1;
 
 /// A worker's connection and the one to gRPC.
 struct Pair {
@@ -286,8 +312,8 @@ struct Pair {
     inner: Stream,
     forth: Way,
     back: Way,
-    /// There may be something to do.
-    due: bool,
+    /// What is awaited of either end.
+    watched: (Option<PollFlags>, Option<PollFlags>),
     /// gRPC has closed its end in both directions.
     hung: bool,
     /// When it ends at the latest: nothing is left to carry, but the worker has not closed its end.
@@ -301,24 +327,35 @@ impl Pair {
             inner,
             forth: Way::default(),
             back: Way::default(),
-            // The first words may have come with the last of the handshake: no poll sees those.
-            due: true,
+            watched: (None, None),
             hung: false,
             until: None,
         }
     }
 
-    fn carry(&mut self, room: &mut [u8]) {
+    /// Carry what goes without waiting; true if there may be more.
+    fn carry(&mut self, room: &mut [u8]) -> bool {
         let forth = self.forth.carry(&self.outer, &self.inner, room);
         let back = self.back.carry(&self.inner, &self.outer, room);
-        self.due = forth || back;
+        let mut more = forth || back;
         if !self.forth.deaf && (self.back.torn || (self.back.over && self.hung)) {
             self.forth.deaf = true;
-            self.due = true;
+            more = true;
         }
         if self.forth.deaf && self.back.over && self.until.is_none() {
             self.until = Some(Instant::now() + PATIENCE);
         }
+        more
+    }
+
+    /// Have a crowd await what there is to await now.
+    fn watch(&mut self, crowd: &Crowd, number: u64) -> Result<()> {
+        let (outer, inner) = self.interest();
+        let key = number << 1;
+        crowd.watch(&self.outer, key | OUTER, self.watched.0, outer)?;
+        crowd.watch(&self.inner, key | INNER, self.watched.1, inner)?;
+        self.watched = (outer, inner);
+        Ok(())
     }
 
     /// Whether both ends may be closed. What a worker says to a gRPC that is gone is received all the same: a socket that is closed with

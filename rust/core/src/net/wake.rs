@@ -1,12 +1,16 @@
-//! Waiting on descriptors, with a way for another thread to end the wait. No reactor: each call polls its own few descriptors.
+//! Waiting on descriptors, with a way for another thread to end the wait. No reactor: each call polls its own few descriptors, and who
+//! serves many connections polls one `Crowd`.
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use crate::net::admission::EXHAUSTED;
 use crate::net::error::{Error, Result};
+
+/// Most of a crowd that are returned at once; the others come with the next call.
+const AT_ONCE: usize = 256;
 
 /// Called when a wait is interrupted by a signal; an error ends the blocked call.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
@@ -95,6 +99,70 @@ pub fn wait(
 /// Shorthand for a descriptor to read from.
 pub fn readable<'a>(descriptor: &'a impl AsFd) -> PollFd<'a> {
     PollFd::new(descriptor, PollFlags::IN)
+}
+
+/// Descriptors that are said once and watched until they are closed: a wait costs what is ready, however many there are.
+///
+/// It is itself a descriptor to poll, readable when one of them is ready. No descriptor in it may have a duplicate: the kernel watches until
+/// the last one is closed.
+#[derive(Debug)]
+pub struct Crowd(OwnedFd);
+
+impl Crowd {
+    /// Make one with nobody in it.
+    pub fn new() -> Result<Crowd> {
+        epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map(Crowd)
+            .map_err(|error| Error::io("no descriptor for waits", error))
+    }
+
+    /// Change what is awaited of a descriptor; `None`: nothing, not even its end.
+    pub fn watch(
+        &self,
+        descriptor: &impl AsFd,
+        key: u64,
+        before: Option<PollFlags>,
+        after: Option<PollFlags>,
+    ) -> Result<()> {
+        let data = epoll::EventData::new_u64(key);
+        // The kernel has the same bits for both.
+        let flags = |flags: PollFlags| epoll::EventFlags::from_bits_retain(flags.bits().into());
+        match (before, after) {
+            (before, after) if before == after => Ok(()),
+            (None, Some(after)) => epoll::add(&self.0, descriptor, data, flags(after)),
+            (Some(_), Some(after)) => epoll::modify(&self.0, descriptor, data, flags(after)),
+            (_, None) => epoll::delete(&self.0, descriptor),
+        }
+        .map_err(|error| Error::io("a connection can't be watched", error))
+    }
+
+    /// Return what is ready now, of some at least: the key of each, and whether its other end has closed both directions.
+    pub fn ready(&self) -> Result<Vec<(u64, bool)>> {
+        let mut events = Vec::with_capacity(AT_ONCE);
+        let none = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match epoll::wait(
+            &self.0,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&none),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::io("epoll failed", error)),
+        }
+        let told = events.iter().map(|event| {
+            let flags = event.flags; // the kernel's struct is packed
+            (event.data.u64(), flags.contains(epoll::EventFlags::HUP))
+        });
+        Ok(told.collect())
+    }
+}
+
+impl AsFd for Crowd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// A descriptor that another process rings.
