@@ -46,6 +46,7 @@ class Sparing:
             for role, text in ((Role.MASTER, master), (Role.WORKER, SLEEP), (Role.PS, SLEEP))
         }
         self.place = place
+        self._others = {child.pid for child in psutil.Process().children()}
         self.notices: list[str] = []
         spare_argv = [sys.executable, "-c", textwrap.dedent(spare)] if spare else []
         self.launcher = Launcher(place, argv, self.notices.append, spare=spare_argv)
@@ -54,7 +55,7 @@ class Sparing:
 
     def spares(self) -> list[int]:
         """Return the pids of children that are not the master's, nor a worker's, nor a server's."""
-        known = set(self.launcher.processes().values())
+        known = self._others.union(self.launcher.processes().values())
         return [child.pid for child in psutil.Process().children() if child.pid not in known]
 
     def keep_spare(self) -> int:

@@ -89,13 +89,12 @@ class Control:
                 self._carry_out(more)
 
     def wait(self, seconds: float) -> list[Instruction]:
-        """Let time pass, with a tick at least each second."""
-        said: list[Instruction] = []
-        until = self.now + seconds
-        while self.now < until:
-            self.now = min(until, self.now + 1.0)
-            said += self.give(Tick())
-        return said
+        self.now += seconds
+        return self.give(Tick())
+
+    def wait_awake(self, seconds: int) -> list[Instruction]:
+        """Let time pass, with a tick each second."""
+        return [instruction for _ in range(seconds) for instruction in self.wait(1)]
 
     def join(self, *names: str, draining: bool = False) -> None:
         for name in names:

@@ -371,7 +371,7 @@ def test_a_job_that_trains_waits_for_its_journal_and_says_so() -> None:
     control = group("a", "b")
     control.hold = True
     control.give(StopAsked(7, "enough"), Unwritten(FULL))
-    said = control.wait(10)
+    said = control.wait_awake(10)
     (reply,) = [one for one in said if isinstance(one, Reply)]
     assert reply.request == 7
     assert FULL in reply.text
@@ -390,7 +390,7 @@ def test_who_wants_to_scale_hears_that_the_journal_is_waited_for() -> None:
     control = group("a", "b")
     control.hold = True
     control.give(ScaleAsked(7, 3), Unwritten(FULL))
-    said = control.wait(10)
+    said = control.wait_awake(10)
     (reply,) = [one for one in said if isinstance(one, Reply)]
     assert reply.request == 7
     assert FULL in reply.text
@@ -409,7 +409,7 @@ def test_a_journal_that_hangs_without_an_error_is_said_to_be_waited_for(asked: A
     control.hold = True
     control.give(asked)
     assert control.master.stuck(control.now + 4.9) == ""
-    said = control.wait(10)
+    said = control.wait_awake(10)
     (reply,) = [one for one in said if isinstance(one, Reply)]
     assert reply.request == 7
     assert "its storage does not answer" in reply.text

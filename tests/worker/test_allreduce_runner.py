@@ -266,14 +266,17 @@ def test_a_callback_that_fails_is_an_error_of_the_program(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "code"),
+    ("where", "error", "kind", "code"),
     [
-        (BadData("the label is missing"), "bad-input", 2),
-        (ValueError("no number"), "program", 1),
-        (SystemExit(0), "program", 1),
+        ("feed", BadData("the label is missing"), "bad-input", 2),
+        ("feed", ValueError("no number"), "bad-input", 2),
+        ("feed", MemoryError("too much"), "program", 1),
+        ("feed", SystemExit(0), "program", 1),
+        ("model", BadData("the label is missing"), "bad-input", 2),
+        ("model", ValueError("no number"), "program", 1),
+        ("model", SystemExit(0), "program", 1),
     ],
 )
-@pytest.mark.parametrize("where", ["feed", "model"])
 def test_what_user_code_raises_is_reported_with_its_chunk(
     made: Made, where: str, error: BaseException, kind: str, code: int
 ) -> None:

@@ -62,7 +62,7 @@ def answered(asked: Asked, url: str, told: list[str]) -> dict[str, Any]:
         if not statements:
             raise BadSetting(f"{asked.filename}: there is no statement")
         flags = {"seed": Given(asked.seed, "--seed")} if asked.seed is not None else {}
-        session = Session(source, store, flags=flags, tell=told.append)
+        session = Session(source, store, flags=flags, tell=told.append, in_pod=True)
         return {"count": len(statements), **_done(statements[asked.at], session, asked)}
     finally:
         source.close()

@@ -25,6 +25,7 @@ class Session:
         flags: settings of jobs, which win over WITH.
         dry_run: nothing is trained, written or changed; `tell` receives what would be done.
         tell: takes a line for the person.
+        in_pod: who asks is elsewhere, and looks at what is there, such as files of models.
     """
 
     source: Source
@@ -33,6 +34,7 @@ class Session:
     flags: Mapping[str, Given] = field(default_factory=dict)
     dry_run: bool = False
     tell: Callable[[str], object] = lambda line: None
+    in_pod: bool = False
 
     def find(self, model: ModelReference) -> Version:
         """Return a trained model. Raises BadStatement at its place if there is none."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
 from elasticdl.control.protocol.profiling import Profiled
@@ -164,19 +164,48 @@ _Result = TypeVar("_Result")
 
 
 class _Loop:
-    """The event loop of all servers of this process, on a thread of its own, which ends with the process."""
+    """An event loop on a thread of its own, for all servers of this process.
+
+    gRPC has one queue of events in a process; with several loops each would be woken by the others' events.
+    """
+
+    _lock: ClassVar = threading.Lock()
+    _shared: ClassVar[_Loop | None] = None
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="control", daemon=True).start()
+        self._users = 0
+        self._thread = threading.Thread(target=self.loop.run_forever, name="control", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def share(cls) -> _Loop:
+        """Return the loop, to be given back with `leave`."""
+        with cls._lock:
+            if cls._shared is None:
+                cls._shared = _Loop()
+            cls._shared._users += 1
+            return cls._shared
+
+    def leave(self) -> None:
+        """End the loop and its thread if nobody else has it."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            type(self)._shared = None
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def soon(self, what: Callable[..., object], *arguments: Any) -> None:
+        """Have something done there, soon; nothing if it has ended."""
+        with contextlib.suppress(RuntimeError):  # closed, by what may be another thread
+            self.loop.call_soon_threadsafe(what, *arguments)
 
     def run(self, what: Coroutine[Any, Any, _Result]) -> _Result:
         """Have something done there, and return what comes of it; raises what it raises."""
         return asyncio.run_coroutine_threadsafe(what, self.loop).result()
-
-
-_the_loop = functools.cache(_Loop)
-"""gRPC has one queue of events in a process; with several loops each would be woken by the others' events."""
 
 
 class ControlServer:
@@ -217,7 +246,7 @@ class ControlServer:
         self._challenges = proofs.Challenges(token)
         self._deliver = deliver
         self._numbers = itertools.count(1)
-        self._loop = _the_loop()
+        self._loop = _Loop.share()
         self._outboxes: dict[int, asyncio.Queue[Any]] = {}
         self._watchers: set[_Watcher] = set()
         self._status: JobStatus | None = None
@@ -233,14 +262,19 @@ class ControlServer:
         self._refused = 0
         self._proxy: TlsProxy | None = None
         self._beside = contextlib.ExitStack()
-        self._server = self._loop.run(self._make(service))
-        if identity is None:
-            self.address = self._listen(address)
-            """Where it listens in fact."""
-        else:
-            self._proxy = self._open_proxy(address, identity)
-            self.address = self._proxy.address
-        self._loop.run(self._server.start())
+        self._server: Any = self._loop.run(self._make(service))
+        try:
+            if identity is None:
+                self.address = self._listen(address)
+                """Where it listens in fact."""
+            else:
+                self._proxy = self._open_proxy(address, identity)
+                self.address = self._proxy.address
+            self._loop.run(self._server.start())
+        except BaseException:
+            self._server = None
+            self._loop.leave()
+            raise
 
     async def _make(self, service: Any) -> grpc.aio.Server:
         """Return a server of the loop."""
@@ -254,7 +288,8 @@ class ControlServer:
         at = target(address)
 
         async def listen() -> int:
-            return self._server.add_insecure_port(at)
+            found: int = self._server.add_insecure_port(at)
+            return found
 
         try:
             port = self._loop.run(listen())
@@ -311,22 +346,26 @@ class ControlServer:
         message = self._codec.encode_seen(seen)
         if isinstance(seen, JobStatus):
             self._status = seen
-        self._loop.loop.call_soon_threadsafe(self._show_watchers, seen, message)
+        self._loop.soon(self._show_watchers, seen, message)
 
     def close(self) -> None:
         """End all connections once what was sent has been delivered, then stop listening and remove the socket.
 
         Not for a master that was replaced: the socket may be its successor's by now.
         """
+        if self._server is None:
+            return
         self._loop.run(self._close())
         self._beside.close()  # the proxy has carried then what gRPC has sent
+        self._server = None  # gRPC's own thread ends with the last server
+        self._loop.leave()
 
     def _post(self, outbox: asyncio.Queue[Any], message: Any) -> None:
         """Put something into an outbox, from any thread."""
         self._posted.append((outbox, message))
         if not self._woken:
             self._woken = True
-            self._loop.loop.call_soon_threadsafe(self._give_out)
+            self._loop.soon(self._give_out)
 
     # ------------------------------------------------------------------ on the loop's thread
 
