@@ -25,7 +25,7 @@ def test_a_worker_that_ends_itself(start: Start, tmp_path: Path) -> None:
         tmp_path,
         "def custom_model():\n    import os\n"
         "    print('\\n'.join(f'line {number} of the log' for number in range(200)), flush=True)\n"
-        "    print('the last words', flush=True)\n    os._exit(7)",
+        "    print('the last words', flush=True)\n    os._exit(7)\n    return 1",
     )
     job = start(**{**paced(tmp_path), "model_zoo": zoo, "relaunch_on_worker_failure": 0})
     assert job.process.wait(SECONDS) == 1

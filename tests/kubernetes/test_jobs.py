@@ -79,7 +79,9 @@ def _evaluates_and_predicts(trained: Job, start: Start) -> None:
 
 @pytest.mark.timeout(900)
 def test_an_error_of_the_program_ends_the_job_once_with_its_traceback(start: Start, tmp_path: Path) -> None:
-    zoo = spoiled(tmp_path, "def custom_model():\n    raise ArithmeticError('the mistake of the user')")
+    zoo = spoiled(
+        tmp_path, "def custom_model():\n    raise ArithmeticError('the mistake of the user')\n    return 1"
+    )
     job = start(**{**paced(tmp_path), "model_zoo": zoo})
     assert job.process.wait(SECONDS) == 2  # the model file is wrong, and the first worker shows it
     said = job.output.read_text()
