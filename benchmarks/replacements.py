@@ -113,7 +113,7 @@ def _await_spare(place: JobPlace) -> None:
     while not log.exists() or _READY not in log.read_text():
         if time.monotonic() > until:
             raise RuntimeError("the job has no spare process")
-        time.sleep(0.05)
+        time.sleep(0.05)  # the job has no event for it
 
 
 def _spare_of(place: JobPlace) -> int:
@@ -143,5 +143,5 @@ def _joined(place: JobPlace, since: float) -> tuple[float, int]:
                             if worker.name == name and worker.pid is not None:
                                 return at, worker.pid
         except MasterAway:
-            time.sleep(0.1)
+            time.sleep(0.1)  # until its successor listens
     raise RuntimeError("no worker has joined")

@@ -82,7 +82,7 @@ def _await_name(place: Place, named: Future[_Named]) -> None:
     try:
         told: dict[str, Any] = reading.fields(json.loads(line))
         named.set_result(_Named(WorkerProcess(place, told["name"], leave_soon), dict(told["environment"])))
-    except Exception as error:
+    except Exception as error:  # the main thread raises it
         named.set_exception(error)
 
 
