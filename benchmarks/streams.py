@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -411,15 +412,15 @@ class Members:
         self.token, self.identity = token, identity
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
-        self.last: tuple[str, View | None] = "", None
+        self.last: tuple[bytes, View | None] = b"", None
 
-    def view_of(self, record: str) -> View:
+    def view_of(self, record: bytes) -> View:
         """Read a view; all members receive the same one."""
         from elasticdl.control.protocol.view import view_from_json
 
         text, view = self.last
         if text != record or view is None:
-            view = view_from_json(json.loads(record))
+            view = view_from_json(json.loads(zlib.decompress(record)))
             self.last = record, view
         return view
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
+import zlib
 from dataclasses import astuple
 
 import pytest
@@ -13,7 +15,7 @@ from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol import codec
 from elasticdl.control.protocol.messages import Data, FoundShards, MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
-from elasticdl.control.protocol.view import Peer, StateId, View, ViewId
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 
@@ -88,10 +90,40 @@ def test_a_view_with_another_digest_is_refused() -> None:
         codec.decode_master(message)
 
 
-@pytest.mark.parametrize("record", ["", "{", "[]", "{}", '{"id": 1}'])
-def test_a_view_that_is_none_is_refused(record: str) -> None:
-    with pytest.raises(codec.Malformed):
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"{}", b'{"id": 1}'])
+def test_a_view_that_is_none_is_refused(record: bytes) -> None:
+    with pytest.raises(codec.Malformed, match="can't be read"):
+        codec.decode_master(wire.ToMember(view=wire.NewView(record=zlib.compress(record), digest=0)))
+
+
+def test_a_view_that_is_cut_off_or_not_packed_is_refused() -> None:
+    message = codec.encode_master(NewView(a_view()))
+    whole = message.view.record
+    for record in (b"", whole[:-1], whole[1:], codec.canonical(a_view())):
+        message.view.record = record
+        with pytest.raises(codec.Malformed, match="can't be read"):
+            codec.decode_master(message)
+
+
+def test_a_view_is_not_unpacked_to_more_than_its_limit() -> None:
+    record = zlib.compress(codec.canonical(a_view()) + bytes(32 * 1024 * 1024))
+    with pytest.raises(codec.Malformed, match="more than 16,777,216 bytes"):
         codec.decode_master(wire.ToMember(view=wire.NewView(record=record, digest=0)))
+
+
+def test_views_of_many_members_are_short() -> None:
+    peers = tuple(
+        Peer(
+            MemberId(f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128):032x}"),
+            f"worker-{number}-1",
+            f"tcp:10.1.2.{number % 256}:4000",
+        )
+        for number in range(1000)
+    )
+    view = dataclasses.replace(a_view(), members=peers, sources=(None,) * 1000)
+    message = codec.encode_master(NewView(view))
+    assert codec.decode_master(message) == NewView(view)
+    assert message.ByteSize() < len(codec.canonical(view)) / 3
 
 
 def test_a_note_of_a_kind_that_there_is_not_is_refused() -> None:

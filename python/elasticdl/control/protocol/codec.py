@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -166,6 +167,10 @@ _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
 """Messages of plain fields only: numbers, words, and rows of either."""
+_LEVEL = 1
+"""Of zlib for a view: the fastest one; ids are random, and names and addresses are short at any level."""
+_VIEW_LIMIT = 16 * 1024 * 1024
+"""Bytes of a view's JSON: of more than a hundred thousand members."""
 _OF_PART = ("path", "first", "length", "size", "crc", "head", "error")
 """Of a saved part, what is said as it is."""
 _ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection, Phase)}
@@ -287,7 +292,7 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
             body = wire.Data(shards=_shards(shards), validation=_shards(validation), plan=_loop_plan(plan))
         case NewView(view):
             record = canonical(view)
-            body = wire.NewView(record=record, digest=_digest(record))
+            body = wire.NewView(record=zlib.compress(record, _LEVEL), digest=_digest(record))
         case TaskLeased(kind, state, task, given):
             body = wire.TaskLeased(kind=kind, state=_state(state), task=task, body=given)
         case GateOpen(state, values, barrier):
@@ -323,9 +328,9 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
     return decoded
 
 
-def canonical(view: View) -> str:
+def canonical(view: View) -> bytes:
     """Return the one JSON text of a view, over which its digest is computed."""
-    return json.dumps(view.to_json(), sort_keys=True, separators=(",", ":"))
+    return json.dumps(view.to_json(), sort_keys=True, separators=(",", ":")).encode()
 
 
 # ------------------------------------------------------------------ clients
@@ -501,14 +506,18 @@ def _read_figures(bodies: Iterable[wire.Figure]) -> tuple[tuple[str, float], ...
 
 
 def _read_view(body: wire.NewView) -> View:
+    unpacking = zlib.decompressobj()
     try:
-        view = view_from_json(json.loads(body.record))
-    except (ValueError, KeyError, TypeError) as error:
+        record = unpacking.decompress(body.record, _VIEW_LIMIT)
+        if not unpacking.eof:
+            raise ValueError(f"it is cut off, or has more than {_VIEW_LIMIT:,} bytes")
+        view = view_from_json(json.loads(record))
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise Malformed(f"a view that can't be read: {error}") from error
-    if not view.digest == body.digest == _digest(body.record):
+    if not view.digest == body.digest == _digest(record):
         raise Malformed(f"view {view.id} does not match its digest")
     return view
 
 
-def _digest(record: str) -> int:
-    return int.from_bytes(hashlib.blake2b(record.encode(), digest_size=8).digest(), "big")
+def _digest(record: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(record, digest_size=8).digest(), "big")
