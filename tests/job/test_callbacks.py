@@ -34,9 +34,7 @@ def lose_all(job: Job) -> None:
     for item in seen(job):
         if isinstance(item, JobEvent) and item.kind == EventKind.JOINED and item.worker == "worker-0-2":
             break
-    at_step(
-        job, 65, lambda status: any(kill(one) for one in training(status) if one.name == "worker-1-1")
-    )
+    at_step(job, 65, lambda status: any(kill(one) for one in training(status) if one.name == "worker-1-1"))
 
 
 def test_the_writer_is_killed_while_it_saves_the_best_model_and_then_all_that_held_it(

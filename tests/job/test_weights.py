@@ -157,7 +157,7 @@ def test_keras_predicts_with_a_checkpoint_as_with_the_file(
     saved = tmp_path / "checkpoints"
     model = {"model_def": "norm.custom_model", "minibatch_size": 16}
     train = {"training_data": iris / "train", "checkpoint_dir": saved, "output": tmp_path / "norm.keras"}
-    flowers(**model, **train).wait().succeeded()
+    flowers(**model, **train, num_workers=1).wait().succeeded()
     for name, of in {
         "file": {"trained_model": tmp_path / "norm.keras"},
         "checkpoint": {"checkpoint_dir_for_init": saved},
