@@ -56,7 +56,7 @@ def test_a_model_with_two_outputs_statistics_and_dropout_learns_on_csv(
             model_zoo=ZOO,
             model_def="two.custom_model",
             training_data=iris / "train",
-            num_workers=3,
+            num_workers=2,
             num_epochs=20,
             minibatch_size=8,
             num_minibatches_per_task=2,
