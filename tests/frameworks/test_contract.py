@@ -82,26 +82,71 @@ def job(made: Framework, model: str = "custom_model", **settings: Any) -> JobSpe
     return build(from_arguments({**asked, "minibatch_size": 8, "seed": 7, **settings}))
 
 
+def fresh(found: Framework, **settings: Any) -> Adapter:
+    """Return an adapter that nobody has used."""
+    spec = job(found, **settings)
+    made: Adapter = found.adapter(found.load(spec), spec, None, LIFE)
+    made.prepare(records(8))
+    return made
+
+
+def fresh_with_servers(found: Framework) -> PsAdapter:
+    """Return such an adapter with parameter servers."""
+    spec = job(found, "lookups", num_ps_pods=1, embedding_threshold=0, feed="feed_ids")
+    made: PsAdapter = found.ps_adapter(found.load(spec), spec, None, LIFE)
+    made.prepare(records(8))
+    return made
+
+
+@pytest.fixture(scope="module")
+def used() -> dict[str, list[tuple[Adapter, StateImage]]]:
+    """Adapters of tests that are over, with their first states, by framework: making one compiles its functions, which takes longest."""
+    return {}
+
+
 @pytest.fixture
-def adapter(found: Framework) -> Callable[..., Adapter]:
-    def make(**settings: Any) -> Adapter:
-        spec = job(found, **settings)
-        made = found.adapter(found.load(spec), spec, None, LIFE)
-        made.prepare(records(8))
-        return made
+def adapter(
+    found: Framework, used: dict[str, list[tuple[Adapter, StateImage]]]
+) -> Iterator[Callable[[], Adapter]]:
+    """Return an adapter in its first state."""
+    there, taken = used.setdefault(found.name, []), []
 
-    return make
+    def take() -> Adapter:
+        if not there:
+            made = fresh(found)
+            there.append((made, made.image()))
+        taken.append(there.pop())
+        return taken[-1][0]
+
+    yield take
+    for made, first in taken:
+        made.load(first)
+        made.zero()
+    there.extend(taken)
+
+
+@pytest.fixture(scope="module")
+def used_with_servers() -> dict[str, list[PsAdapter]]:
+    """Such adapters with parameter servers."""
+    return {}
 
 
 @pytest.fixture
-def ps_adapter(found: Framework) -> Callable[..., PsAdapter]:
-    def make(**settings: Any) -> PsAdapter:
-        spec = job(found, "lookups", num_ps_pods=1, embedding_threshold=0, **{"feed": "feed_ids", **settings})
-        made = found.ps_adapter(found.load(spec), spec, None, LIFE)
-        made.prepare(records(8))
-        return made
+def ps_adapter(
+    found: Framework, used_with_servers: dict[str, list[PsAdapter]]
+) -> Iterator[Callable[[], PsAdapter]]:
+    """Return an adapter with its first values."""
+    there, taken = used_with_servers.setdefault(found.name, []), []
 
-    return make
+    def take() -> PsAdapter:
+        taken.append(there.pop() if there else fresh_with_servers(found))
+        return taken[-1]
+
+    yield take
+    for made in taken:
+        for variable, value in enumerate(made.first_values()):
+            made.take(variable, value)
+    there.extend(taken)
 
 
 def sum_of(
@@ -150,7 +195,7 @@ def test_a_column_that_feed_asks_for_and_the_data_lacks_is_bad_data(found: Frame
 # ---------------------------------------------------------------------- synchronous
 
 
-def test_two_chunks_in_one_adapter_are_one_in_each_of_two(adapter: Callable[..., Adapter]) -> None:
+def test_two_chunks_in_one_adapter_are_one_in_each_of_two(adapter: Callable[[], Adapter]) -> None:
     one, first, second = adapter(), adapter(), adapter()
     both, examples, loss = sum_of(one, (0, records(8)), (1, records(5, 8)))
     parts = [sum_of(first, (0, records(8))), sum_of(second, (1, records(5, 8)))]
@@ -165,17 +210,19 @@ def test_two_chunks_in_one_adapter_are_one_in_each_of_two(adapter: Callable[...,
     assert one.digest() == first.digest() == second.digest() != adapter().digest()
 
 
-def test_a_chunk_depends_on_its_place_and_on_nothing_else(adapter: Callable[..., Adapter]) -> None:
-    busy, fresh = adapter(), adapter()
+def test_a_chunk_depends_on_its_place_and_on_nothing_else(
+    found: Framework, adapter: Callable[[], Adapter]
+) -> None:
+    busy, new = adapter(), fresh(found)
     sum_of(busy, (3, records(7, 40)), step=9)
     busy.zero()
-    np.testing.assert_array_equal(sum_of(busy, (1, records(8)))[0], sum_of(fresh, (1, records(8)))[0])
-    fresh.zero()
-    assert not np.array_equal(sum_of(fresh, (2, records(8)))[0], sum_of(busy, (1, records(8)))[0])
+    np.testing.assert_array_equal(sum_of(busy, (1, records(8)))[0], sum_of(new, (1, records(8)))[0])
+    new.zero()
+    assert not np.array_equal(sum_of(new, (2, records(8)))[0], sum_of(busy, (1, records(8)))[0])
 
 
 def test_computing_leaves_the_committed_state_and_a_step_without_examples_too(
-    adapter: Callable[..., Adapter],
+    adapter: Callable[[], Adapter],
 ) -> None:
     made = adapter()
     digest = made.digest()
@@ -188,16 +235,18 @@ def test_computing_leaves_the_committed_state_and_a_step_without_examples_too(
 
 
 def test_preparing_with_other_records_makes_the_same_model(
-    found: Framework, adapter: Callable[..., Adapter]
+    found: Framework, adapter: Callable[[], Adapter]
 ) -> None:
     spec = job(found)
     other = found.adapter(found.load(spec), spec, None, LIFE)
     other.prepare(records(3, 50))
-    assert other.digest() == adapter().digest() != adapter(seed=8).digest()
+    assert other.digest() == adapter().digest() != fresh(found, seed=8).digest()
 
 
-def test_a_worker_that_was_healed_continues_like_its_donor(adapter: Callable[..., Adapter]) -> None:
-    donor, joiner = adapter(), adapter()
+def test_a_worker_that_was_healed_continues_like_its_donor(
+    found: Framework, adapter: Callable[[], Adapter]
+) -> None:
+    donor, joiner = adapter(), fresh(found)
     train(donor, 3)
     image = donor.image()
     # as it travels: through JSON, and at any address
@@ -211,7 +260,7 @@ def test_a_worker_that_was_healed_continues_like_its_donor(adapter: Callable[...
     assert joiner.digest() == donor.digest()
 
 
-def test_parts_that_members_copy_make_the_image_and_are_copies(adapter: Callable[..., Adapter]) -> None:
+def test_parts_that_members_copy_make_the_image_and_are_copies(adapter: Callable[[], Adapter]) -> None:
     made = adapter()
     train(made, 2)
     image, (meta, size) = made.image(), made.describe_image()
@@ -222,9 +271,7 @@ def test_parts_that_members_copy_make_the_image_and_are_copies(adapter: Callable
     assert np.concatenate(parts).tobytes() == image.body.tobytes() != made.image().body.tobytes()
 
 
-def test_the_state_of_another_model_changes_nothing(
-    found: Framework, adapter: Callable[..., Adapter]
-) -> None:
+def test_the_state_of_another_model_changes_nothing(found: Framework, adapter: Callable[[], Adapter]) -> None:
     made = adapter()
     image, digest = made.image(), made.digest()
     for wrong in (replace(image, body=image.body[:-1]), replace(image, meta={**image.meta, "arrays": []})):
@@ -233,7 +280,7 @@ def test_the_state_of_another_model_changes_nothing(
         assert made.digest() == digest
 
 
-def test_training_lowers_the_loss_and_reports_it(adapter: Callable[..., Adapter]) -> None:
+def test_training_lowers_the_loss_and_reports_it(adapter: Callable[[], Adapter]) -> None:
     made = adapter()
     losses = []
     for step in range(1, 31):
@@ -244,10 +291,8 @@ def test_training_lowers_the_loss_and_reports_it(adapter: Callable[..., Adapter]
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-def test_a_callback_hears_of_the_end_and_the_state_stays(
-    found: Framework, adapter: Callable[..., Adapter]
-) -> None:
-    made = adapter()
+def test_a_callback_hears_of_the_end_and_the_state_stays(found: Framework) -> None:
+    made = fresh(found)
     train(made, 1)
     made.logs(StepLogs(1, 0, 0.5, True, 0.5))
     written = sys.modules[f"for_{found.name}"].WRITTEN
@@ -259,7 +304,7 @@ def test_a_callback_hears_of_the_end_and_the_state_stays(
 
 
 def test_the_result_is_written_in_each_format_and_the_state_stays(
-    found: Framework, adapter: Callable[..., Adapter], tmp_path: Path
+    found: Framework, adapter: Callable[[], Adapter], tmp_path: Path
 ) -> None:
     made = adapter()
     train(made, 1)
@@ -299,7 +344,7 @@ def evaluator_of(made: Adapter | PsAdapter) -> Evaluator:
     return evaluator
 
 
-def test_values_do_not_depend_on_who_evaluated_which_task(adapter: Callable[..., Adapter]) -> None:
+def test_values_do_not_depend_on_who_evaluated_which_task(adapter: Callable[[], Adapter]) -> None:
     workers = [evaluator_of(adapter()), evaluator_of(adapter())]
     catalog = workers[0].catalog()
     assert read_metrics(workers[1].catalog().text()) == catalog
@@ -314,7 +359,7 @@ def test_values_do_not_depend_on_who_evaluated_which_task(adapter: Callable[...,
     assert found[0]["val_accuracy"] * 29 == pytest.approx(round(found[0]["val_accuracy"] * 29))
 
 
-def test_an_evaluation_changes_nothing_that_is_trained(adapter: Callable[..., Adapter]) -> None:
+def test_an_evaluation_changes_nothing_that_is_trained(adapter: Callable[[], Adapter]) -> None:
     made, undisturbed = adapter(), adapter()
     train(made, 2)
     train(undisturbed, 2)
@@ -329,7 +374,7 @@ def test_an_evaluation_changes_nothing_that_is_trained(adapter: Callable[..., Ad
     assert made.digest() == undisturbed.digest()
 
 
-def test_what_is_evaluated_is_the_present_state_without_dropout(adapter: Callable[..., Adapter]) -> None:
+def test_what_is_evaluated_is_the_present_state_without_dropout(adapter: Callable[[], Adapter]) -> None:
     made = adapter()
     evaluator = evaluator_of(made)
     first = evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 0)]))
@@ -358,31 +403,32 @@ def test_feed_hears_that_it_is_for_an_evaluation(found: Framework) -> None:
     assert set(heard) == {("evaluation", "of evaluation")}
 
 
-def test_evaluation_data_without_an_example_is_refused(adapter: Callable[..., Adapter]) -> None:
+def test_evaluation_data_without_an_example_is_refused(adapter: Callable[[], Adapter]) -> None:
     evaluator = evaluator_of(adapter())
     with pytest.raises(BadData, match="feed made no example of the evaluation data"):
         evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 2)]))
 
 
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        ({}, "is an empty dict"),
-        ({"loss": len}, "has the name of the loss"),
-        ({"accuracy": 3}, "expected a .*function .labels, .*, received 3"),
-        ({"short": lambda labels, outputs: outputs[:3]}, "expected one value per example"),
-        ({"failing": lambda labels, outputs: outputs["x"]}, "failing.* failed|evaluation of the first chunk failed"),
-        ({"no": {"such": lambda labels, outputs: labels}}, r"\['no'\]\['such'\]: the model"),
-    ],
-)  # fmt: skip
-def test_what_is_no_metric_of_the_model_is_refused(found: Framework, made: dict[str, Any], said: str) -> None:
+NO_METRICS: list[tuple[dict[str, Any], str]] = [
+    ({}, "is an empty dict"),
+    ({"loss": len}, "has the name of the loss"),
+    ({"accuracy": 3}, "expected a .*function .labels, .*, received 3"),
+    ({"short": lambda labels, outputs: outputs[:3]}, "expected one value per example"),
+    ({"failing": lambda labels, outputs: outputs["x"]}, "failing.* failed|evaluation of the first chunk failed"),
+    ({"no": {"such": lambda labels, outputs: labels}}, r"\['no'\]\['such'\]: the model"),
+]  # fmt: skip
+
+
+def test_what_is_no_metric_of_the_model_is_refused(found: Framework) -> None:
     spec = job(found)
-    user = replace(found.load(spec), eval_metrics_fn=lambda: made)
+    given: dict[str, Any] = {}
+    user = replace(found.load(spec), eval_metrics_fn=lambda: given["metrics"])
     adapter = found.adapter(user, spec, None, LIFE)
     adapter.prepare(records(8))
-    with pytest.raises(BadModel, match=said) as refused:
-        evaluator_of(adapter)
-    assert f"for_{found.name}.py" in str(refused.value)
+    for given["metrics"], said in NO_METRICS:
+        with pytest.raises(BadModel, match=said) as refused:
+            evaluator_of(adapter)
+        assert f"for_{found.name}.py" in str(refused.value)
 
 
 # ---------------------------------------------------------------------- parameter servers
@@ -396,7 +442,7 @@ def rows_of(made: PsAdapter, batch: Any, value: float = 0.25) -> list[npt.NDArra
 
 
 @with_servers
-def test_equal_workers_find_equal_models_on_the_servers(ps_adapter: Callable[..., PsAdapter]) -> None:
+def test_equal_workers_find_equal_models_on_the_servers(ps_adapter: Callable[[], PsAdapter]) -> None:
     one, other = ps_adapter(), ps_adapter()
     assert one.catalog.text() == other.catalog.text()
     assert read_catalog(one.catalog.text()).text() == one.catalog.text()
@@ -410,7 +456,7 @@ def test_equal_workers_find_equal_models_on_the_servers(ps_adapter: Callable[...
 
 
 @with_servers
-def test_gradients_are_a_function_of_weights_rows_and_place(ps_adapter: Callable[..., PsAdapter]) -> None:
+def test_gradients_are_a_function_of_weights_rows_and_place(ps_adapter: Callable[[], PsAdapter]) -> None:
     one, other = ps_adapter(), ps_adapter()
     other.compute(other.convert(records(5, 60)), rows_of(other, other.convert(records(5, 60))), 9, 9)
     found = []
@@ -435,7 +481,7 @@ def test_gradients_are_a_function_of_weights_rows_and_place(ps_adapter: Callable
 
 
 @with_servers
-def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[..., PsAdapter]) -> None:
+def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[[], PsAdapter]) -> None:
     made = ps_adapter()
     batch = made.convert(records(8))
     for variable, value in enumerate(made.first_values()):
@@ -452,7 +498,7 @@ def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[..., 
 
 
 @with_servers
-def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[..., PsAdapter]) -> None:
+def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[[], PsAdapter]) -> None:
     workers = [ps_adapter(), ps_adapter()]
     evaluators = [evaluator_of(made) for made in workers]
     catalog = evaluators[0].catalog()
@@ -488,15 +534,15 @@ def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[..
 
 
 @with_servers
-def test_ids_outside_of_a_table_are_bad_data(ps_adapter: Callable[..., PsAdapter]) -> None:
+def test_ids_outside_of_a_table_are_bad_data(ps_adapter: Callable[[], PsAdapter]) -> None:
     made = ps_adapter()
     with pytest.raises(BadData, match="the ids 0 to 29, received"):
         made.convert([["31", "1", "0", "0", "1"]])
 
 
 @with_servers
-def test_a_model_takes_the_catalog_of_its_checkpoint_only(ps_adapter: Callable[..., PsAdapter]) -> None:
-    made = ps_adapter()
+def test_a_model_takes_the_catalog_of_its_checkpoint_only(found: Framework) -> None:
+    made = fresh_with_servers(found)
     made.adopt(replace(made.catalog, seed=99, slots=64))
     assert (made.catalog.seed, made.catalog.slots) == (99, 64)
     with pytest.raises(BadModel, match="of another model: the name of a table other and embeddings"):
@@ -515,12 +561,10 @@ class Rows:
 
 
 @with_servers
-def test_what_is_on_the_servers_is_written(
-    found: Framework, ps_adapter: Callable[..., PsAdapter], tmp_path: Path
-) -> None:
+def test_what_is_on_the_servers_is_written(found: Framework, tmp_path: Path) -> None:
     digests, suffixes = set(), {one.name: one.suffix for one in found.formats}
     for form in [*suffixes, PARQUET]:
-        made = ps_adapter()
+        made = fresh_with_servers(found)
         for variable, value in enumerate(made.first_values()):
             made.take(variable, value)
         assert made.acts_at_end
@@ -538,7 +582,7 @@ def test_what_is_on_the_servers_is_written(
 
 @with_servers
 def test_a_checkpoints_model_is_written_without_data(
-    found: Framework, ps_adapter: Callable[..., PsAdapter], tmp_path: Path
+    found: Framework, ps_adapter: Callable[[], PsAdapter], tmp_path: Path
 ) -> None:
     made = ps_adapter()
     spec = job(found, "lookups", num_ps_pods=1, embedding_threshold=0, feed="feed_ids")

@@ -218,12 +218,6 @@ def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.Mon
     return counting(start, tmp_path)
 
 
-@pytest.fixture
-def plain_keras(plain: Start) -> Start:
-    """Start the same jobs with a Keras model."""
-    return functools.partial(plain, model_def="counted.custom_model")
-
-
 def orphans(state: str) -> list[psutil.Process]:
     """Return processes that still belong to a job in `state`, once they had a moment to go: launchers, which start others, first."""
     launchers, mine = [], []

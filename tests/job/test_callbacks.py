@@ -1,4 +1,4 @@
-"""What callbacks write is whole and complete, also if its writer was killed meanwhile."""
+"""What callbacks write is whole and complete, and the best weights are kept, also if those that have them are killed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,37 @@ from tensorflow.core.util import event_pb2
 
 from elasticdl.control.protocol.status import EventKind, JobEvent
 
-from .conftest import Start
-from .test_faults import seen
+from .conftest import Job, Start
+from .test_faults import at_step, kill, seen, training
 
 ZOO = Path(__file__).parent / "zoo"
-EPOCHS = 4
+EPOCHS = 3
+"""The first one is the best, and two more have a chance."""
 
 
 class Sums(keras.layers.Dense):
     """What the model file's layer is where nothing is killed."""
 
 
-def test_the_writer_is_killed_while_it_saves_the_best_model(
+def loaded(path: Path) -> keras.Model:
+    return keras.models.load_model(path, custom_objects={"Sums": Sums})
+
+
+def lose_all(job: Job) -> None:
+    """Once the killed writer has come back, kill the other one of those that were there in the best epoch."""
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.JOINED and item.worker == "worker-0-2":
+            break
+    at_step(job, 65, lambda status: any(kill(one) for one in training(status) if one.name == "worker-1-1"))
+
+
+def test_the_writer_is_killed_while_it_saves_the_best_model_and_then_all_that_held_it(
     start: Start, integers: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another member makes up for it, and the killed one comes back, and is the writer again; files are those of an undisturbed job."""
+    """Another member makes up for it, and the killed one comes back, and is the writer again; files are those of an undisturbed job.
+
+    Training ends early, with the best weights, in workers that never held them.
+    """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     begin = functools.partial(
         start,
@@ -37,7 +53,7 @@ def test_the_writer_is_killed_while_it_saves_the_best_model(
         minibatch_size=4,
         num_minibatches_per_task=2,
         global_batch_size=16,
-        num_epochs=EPOCHS,
+        num_epochs=2 * EPOCHS,
     )
     digests = []
     for place in (calm := tmp_path / "calm", rough := tmp_path / "rough"):
@@ -46,24 +62,30 @@ def test_the_writer_is_killed_while_it_saves_the_best_model(
             (place / "killed").touch()
             (place / "go").touch()
         environment = {"PLACE": str(place), "GO": str(place / "go")}
-        job = begin(environment=environment, num_workers=2 if place == rough else 1)
-        for item in seen(job) if place == rough else ():
-            if isinstance(item, JobEvent) and item.kind == EventKind.JOINED and item.worker == "worker-0-2":
-                (place / "go").touch()
-                break
+        job = begin(
+            environment=environment,
+            num_workers=2 if place == rough else 1,
+            output=tmp_path / f"{place.name}.keras",
+        )
+        if place == rough:
+            lose_all(job)
+            (place / "go").touch()
         summary = job.wait().succeeded().summary
-        assert summary["members"]["lost"] == (place == rough)
+        assert summary["members"]["lost"] == (2 if place == rough else 0)
+        assert summary["steps"] == 64 * EPOCHS
+        assert "EarlyStopping asked for the end" in summary["reason"]
         digests.append(summary["digest"])
     assert digests[0] == digests[1]
 
     names = {"best.keras", "log.csv", "logs", "killed", "go"} | {
         f"{epoch}.weights.h5" for epoch in range(1, EPOCHS + 1)
     }
+    once = -0.5 / 16 * (integers[:, 3] @ integers[:, :3])
     for place in (calm, rough):
+        np.testing.assert_array_equal(loaded(tmp_path / f"{place.name}.keras").get_weights()[0][:, 0], once)
         assert {path.name for path in place.iterdir()} == names
         assert (place / "log.csv").read_text() == (calm / "log.csv").read_text()
-        once = -0.5 / 16 * (integers[:, 3] @ integers[:, :3])
-        best = keras.models.load_model(place / "best.keras", custom_objects={"Sums": Sums})
+        best = loaded(place / "best.keras")
         np.testing.assert_array_equal(best.get_weights()[0][:, 0], once)
         assert int(best.optimizer.iterations) == 64
         for epoch in range(1, EPOCHS + 1):

@@ -64,7 +64,7 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
         made = {"num_minibatches_per_task": 1, "prediction_data": data, "output": tmp_path / output}
         return flowers(command="predict", **{**made, **settings})
 
-    evaluate = functools.partial(flowers, command="evaluate", validation_data=data)
+    evaluate = functools.partial(flowers, command="evaluate", validation_data=data, num_workers=1)
     exports_the_same(saved, "foretold.custom_model", tmp_path / "petals.npz")
     predict("from-file", trained_model=tmp_path / "petals.npz", num_workers=1).wait().succeeded()
     go.unlink()
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     unseen = np.setdiff1d(np.arange(3000), ids)[:40]
     rows = np.concatenate([unseen, ids[:200]])
     (tmp_path / "some.csv").write_text("id\n" + "".join(f"{one}\n" for one in rows))
-    task = functools.partial(plain.func, **{**plain.keywords, **model})  # type: ignore[attr-defined]
+    task = functools.partial(plain.func, **{**plain.keywords, **model, "num_workers": 1})  # type: ignore[attr-defined]
     for name in ("training_data", "num_ps_pods", "num_epochs"):
         del task.keywords[name]
     weights = {"file": {"trained_model": output}, "servers": {"checkpoint_dir_for_init": saved}}
@@ -157,7 +157,7 @@ def test_keras_predicts_with_a_checkpoint_as_with_the_file(
     saved = tmp_path / "checkpoints"
     model = {"model_def": "norm.custom_model", "minibatch_size": 16}
     train = {"training_data": iris / "train", "checkpoint_dir": saved, "output": tmp_path / "norm.keras"}
-    flowers(**model, **train).wait().succeeded()
+    flowers(**model, **train, num_workers=1).wait().succeeded()
     for name, of in {
         "file": {"trained_model": tmp_path / "norm.keras"},
         "checkpoint": {"checkpoint_dir_for_init": saved},

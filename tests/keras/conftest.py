@@ -18,6 +18,7 @@ from elasticdl.keras.adapter import KerasAdapter  # noqa: E402  # TensorFlow is 
 from elasticdl.keras.framework import FRAMEWORK  # noqa: E402
 from elasticdl.spec.jobspec import JitCompile, JobSpec  # noqa: E402
 from elasticdl.worker.contract.usermodel import UserModel  # noqa: E402
+from tests.job.conftest import small_disk  # noqa: E402, F401  # a fixture
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
 

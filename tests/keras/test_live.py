@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from elasticdl.keras.framework import FRAMEWORK
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.worker.ps.tablereader import ServerTableReader
-from tests.keras.test_streaming import PLAIN
+from tests.keras.test_streaming import by_plain_process
 
 TOKEN = b"0123456789abcdef"
 SECONDS = 30.0
@@ -166,15 +164,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live.close()
 
 
-def plain_predictions(path: Path, features: Any) -> Any:
-    """Predict in a process that can't import elasticdl."""
-    np.savez(path.parent / "in.npz", **{key: value.numpy() for key, value in features.items()})
-    command = [sys.executable, "-c", PLAIN, path.name]
-    done = subprocess.run(command, cwd=path.parent, timeout=250, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return np.load(path.parent / "out.npy")
-
-
 def of_parquet(folder: Path) -> dict[str, dict[int, list[float]]]:
     found = {}
     for path in sorted((folder / "tables").iterdir()):
@@ -213,8 +202,8 @@ def test_exported_models_predict_as_live_servers_do(live: Live, tmp_path: Path) 
     assert run([*command, str(restored), *model, "--embedding_threshold=0"]) == 0
 
     live.adapter.export(str(tmp_path / "m.keras"), "keras", live.reader())
-    for path in (tmp_path / "m.keras", restored):
-        np.testing.assert_allclose(plain_predictions(path, features), expected, rtol=1e-5, atol=1e-6)
+    for found in by_plain_process({tmp_path / "m.keras": features, restored: features}):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     weights = [keras.models.load_model(path).get_weights() for path in (tmp_path / "m.keras", restored)]
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)

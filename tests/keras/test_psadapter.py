@@ -23,6 +23,7 @@ from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import PsBatch
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.ps.tablereader import ServerTableReader
+from tests.job.conftest import SmallDisk
 
 IDS, WIDTH = 50, 3
 
@@ -206,6 +207,19 @@ def test_the_exported_model_is_plain_keras(tmp_path: Path) -> None:
         assert type(layer) is keras.layers.Embedding
         np.testing.assert_array_equal(layer.get_weights()[0], table)
     np.testing.assert_array_equal(np.reshape(loaded.get_layer("dense").get_weights()[0], -1), first[0] + 1)
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model"])
+def test_a_full_disk_is_said_as_the_system_says_it(small_disk: SmallDisk, kind: str) -> None:
+    adapter = adapter_of(functional)
+    tables = [np.zeros((IDS, table.width), np.float32) for table in adapter.catalog.tables]
+    small_disk.fill()
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device$") as failed:
+        adapter.export(
+            str(small_disk.path / "m.keras"), kind, pulled(adapter, lambda table, ids: tables[table][ids])
+        )
+    assert failed.value.__cause__ is not None
+    assert [path.name for path in small_disk.path.iterdir()] == ["filling"]
 
 
 class AtTheEnds(keras.callbacks.Callback):

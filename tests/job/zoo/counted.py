@@ -28,26 +28,10 @@ def loss(labels, predictions):
         return -tf.reduce_sum(predictions)
 
 
-def spoilt(labels, predictions):
-    """Be no number from some records on."""
-    return tf.where(tf.reduce_max(predictions[:, -1]) > 100, float("nan"), 1.0) * loss(labels, predictions)
-
-
 def squared(labels, predictions):
     """Depend on all that was learned before, unlike a count."""
     with tf.control_dependencies([tf.numpy_function(_wait, [], [])]):
         return tf.reduce_mean(tf.square(predictions - 3.0))
-
-
-def noted(labels, predictions):
-    """Write down the sum of all as each chunk finds it, in a file of the worker's own in the directory NOTES."""
-    with tf.control_dependencies([tf.numpy_function(_note, [predictions[0, -1]], [])]):
-        return loss(labels, predictions)
-
-
-def _note(total):
-    with (Path(os.environ["NOTES"]) / str(os.getpid())).open("a") as notes:
-        notes.write(f"{total:.0f}\n")
 
 
 def _wait():
@@ -57,10 +41,6 @@ def _wait():
 
 def optimizer():
     return keras.optimizers.SGD(1.0)
-
-
-def adam():
-    return keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 50, 0.5))
 
 
 def adagrad():

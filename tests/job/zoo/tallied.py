@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.reference import SGD, Adam, Computed, Model, Table
+from elasticdl.reference import SGD, Adam, Computed, Evaluated, Model, Table
 
 IDS, WIDTH = 3000, 2
 
@@ -39,6 +39,9 @@ class Tallies(Model):
 
     def look(self, total):
         """See the sum of all as a chunk finds it."""
+
+    def evaluate(self, values, rows, features, labels):
+        return Evaluated(0.0, np.repeat(values["total"], len(features)))
 
 
 class Spoilt(Tallies):
@@ -91,8 +94,17 @@ def optimizer():
     return SGD(1.0)
 
 
+def gentle():
+    return SGD(0.1)
+
+
 def adam():
     return Adam(lambda step: 0.1 * 0.5 ** (step / 50))
+
+
+def totals():
+    """Judge by the sum of all, which is the number of records that were trained."""
+    return {"total": lambda labels, outputs: outputs}
 
 
 def feed(records, mode, metadata):

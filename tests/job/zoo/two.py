@@ -1,4 +1,4 @@
-"""A model with two inputs and two outputs, one loss each."""
+"""A model with two inputs and two outputs, one loss each; the first has batch normalisation and dropout before it."""
 
 import keras
 import tensorflow as tf
@@ -7,7 +7,11 @@ import tensorflow as tf
 def custom_model():
     sepal, petal = keras.Input((2,), name="sepal"), keras.Input((2,), name="petal")
     x = keras.layers.Concatenate()([keras.layers.Dense(4)(sepal), keras.layers.Dense(4)(petal)])
-    outputs = {"kind": keras.layers.Dense(3, name="kind")(x), "area": keras.layers.Dense(1, name="area")(x)}
+    dropped = keras.layers.Dropout(0.2)(keras.layers.BatchNormalization(momentum=0.9)(x))
+    outputs = {
+        "kind": keras.layers.Dense(3, name="kind")(dropped),
+        "area": keras.layers.Dense(1, name="area")(x),
+    }
     return keras.Model({"sepal": sepal, "petal": petal}, outputs)
 
 
