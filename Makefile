@@ -31,17 +31,18 @@ demo-ps: setup
 
 # Tutorials and benchmarks run to their end: a few long tests, which need little but time.
 LONG := tests/docs/test_commands.py tests/benchmarks/test_parts.py
+TWO := --numprocesses=2 --dist=worksteal
 
-# Three tests at a time, because many wait for a fault to be noticed while a core is free; but those against Kubernetes one by one: whole
-# clusters, nodes and networks of this machine belong to each. They wait most of the time, so the long ones and the core's tests, which are
-# built first, run beside them and are shown at the end. OPTIONS, of pytest, may leave out what has run already.
+# Three tests at a time, because many wait for a fault to be noticed while a core is free; of those against Kubernetes two, each in a process
+# that has a cluster of its own. They wait most of the time, so the long ones and the core's tests, which are built first, run beside them and
+# are shown at the end. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
 	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
-	nice $(BIN)/pytest $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
+	nice $(BIN)/pytest $(TWO) $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
 	(cd rust && exec nice $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
 	trap "kill $$long $$core 2> /dev/null" EXIT INT TERM; \
-	$(BIN)/pytest tests/kubernetes || failed=$$?; \
+	$(BIN)/pytest $(TWO) tests/kubernetes || failed=$$?; \
 	wait $$long || failed=$$?; wait $$core || failed=$$?; \
 	cat build/long-tests.txt build/core-tests.txt; exit $$failed
 
@@ -81,7 +82,7 @@ test-api: setup
 
 # Those, and whole jobs in pods on two real nodes.
 test-kubernetes: setup
-	$(BIN)/pytest tests/kubernetes
+	$(BIN)/pytest $(TWO) tests/kubernetes
 
 # A shell with KUBECONFIG in a cluster of its own: two real nodes on this machine.
 cluster: setup

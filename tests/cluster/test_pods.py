@@ -84,9 +84,11 @@ def test_what_will_never_run(reason: str) -> None:
     [
         "context deadline exceeded",
         'failed to reserve container name "worker_0": name "worker_0" is reserved for "1f"',
+        "failed to sync secret cache: timed out waiting for the condition",
+        "failed to sync configmap cache: timed out waiting for the condition",
     ],
 )
-def test_a_kubelet_that_asks_a_busy_runtime_again(message: str) -> None:
+def test_a_kubelet_that_asks_again(message: str) -> None:
     seen = pods.read(pod("Pending", waiting={"reason": "CreateContainerError", "message": message}))
     assert seen == ProcessPending(NAME, message)
 

@@ -11,11 +11,16 @@ from pathlib import Path
 _SOURCE = Path(__file__).parent / "cluster"
 
 
+def cache() -> Path:
+    """Return where tests keep what takes minutes to make."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    return root / "elasticdl"
+
+
 def folder() -> Path:
     """Return where the build of the present source lies, or would."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
-    return root / "elasticdl" / "test-cluster" / _digest()
+    return cache() / "test-cluster" / _digest()
 
 
 def missing() -> str:

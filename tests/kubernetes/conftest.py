@@ -15,13 +15,13 @@ import pytest
 from elasticdl.cluster.kubernetes import rbac
 from elasticdl.cluster.kubernetes.api import Api
 
-from . import binaries, testbed
+from . import binaries, layers, testbed
 from .control_plane import ControlPlane
 from .image import build_image, missing_tools
 from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
 from .namespaces import own_namespace
 from .node import Node
-from .processes import wait_for
+from .processes import alone, wait_for
 from .rights import masters_may
 from .testbed import Testbed
 
@@ -46,20 +46,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+LONGEST = (
+    "test_losses",
+    "test_servers",
+    "test_jobs",
+    "test_tutorials",
+    "test_preemption",
+    "test_sql",
+    "test_page",
+)
+"""Files with long tests in pods, which come first: of two processes, none waits long for the other's last one."""
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool, int]:
     """Return a test's place: nodes come first, to take the image while the API is tested, and before all else those that lose some."""
-    is_api = item.get_closest_marker("pods") is None
-    return _needs(item, "image"), is_api, not is_api and item.path.stem != "test_testbed"
+    is_api, needs_image = item.get_closest_marker("pods") is None, _needs(item, "image")
+    long = needs_image and item.path.stem in LONGEST
+    at = LONGEST.index(item.path.stem) if long else len(LONGEST)
+    return needs_image, is_api, not is_api and item.path.stem != "test_testbed", at
 
 
 class ImageToBe:
     """The image, which is built and handed to nodes beside the tests that don't need it."""
 
     def __init__(self, folder: Path, threads: ThreadPoolExecutor) -> None:
-        """Begin to build it."""
+        """Begin to build it, unless another process of these tests does: `folder` is that of all of them."""
         self._threads = threads
         self._loads: list[Future[None]] = []
-        self._archive = threads.submit(build_image, folder)
+        self.lent = layers.prepare()
+        """What the image has of others: minutes when that has changed."""
+        self._archive = threads.submit(self._build, folder)
+
+    def _build(self, folder: Path) -> Path:
+        with alone(folder / "lock"):
+            archive = folder / "image.tar"
+            if not archive.exists():
+                with TemporaryDirectory(dir=folder) as draft:
+                    build_image(Path(draft), layers.digests(self.lent)).rename(archive)
+            return archive
 
     def hand_to(self, nodes: Iterable[Node]) -> None:
         """Let nodes take the image as soon as it is built, one after the other: a node's disk is this machine's."""
@@ -76,13 +100,18 @@ class ImageToBe:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def image_to_be(request: pytest.FixtureRequest) -> Iterator[ImageToBe | None]:
+def image_to_be(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ImageToBe | None]:
     """The image, on its way; none if no test needs it."""
     if missing_tools() or not any(_needs(item, "image") for item in request.session.items):
         yield None
         return
-    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(2) as threads:
-        yield ImageToBe(Path(folder), threads)
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "image"
+    folder.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(2) as threads:
+        yield ImageToBe(folder, threads)
 
 
 @pytest.fixture(scope="package")
@@ -109,7 +138,7 @@ def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def cluster(image_to_be: ImageToBe | None) -> Iterator[Testbed]:
     """A cluster with two nodes."""
     need(testbed.missing())
-    with Testbed() as bed:
+    with Testbed(lent=image_to_be and image_to_be.lent) as bed:
         if image_to_be is not None:
             image_to_be.hand_to(bed.nodes)
         yield bed

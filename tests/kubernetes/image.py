@@ -7,8 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+from collections.abc import Set
 from pathlib import Path
+
+from . import images
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "docker.io/library/elasticdl:test"
@@ -36,9 +40,14 @@ def missing_tools() -> str:
     return f"{', '.join(absent)} not installed; `make setup-cluster` does" if absent else ""
 
 
-def build_image(folder: Path) -> Path:
-    """Build the image with `elasticdl zoo build` and return it as an archive; what it is based on is kept for the next time."""
-    base = _packages(folder)
+def build_image(folder: Path, held: Set[str] = frozenset()) -> Path:
+    """Build the image with `elasticdl zoo build` and return it as an archive; what it is based on is kept for the next time.
+
+    Args:
+        folder: for the archive and what it is made of.
+        held: SHA-256 digests of layers that the archive may lack, because those who take it have them.
+    """
+    base = packages(folder)
     _run(
         str(Path(sys.executable).with_name("maturin")),
         "build",
@@ -57,9 +66,29 @@ def build_image(folder: Path) -> Path:
         *_building(),
     )  # fmt: skip
     archive = folder / "image.tar"
-    _run("buildah", "push", "--quiet", IMAGE, f"docker-archive:{archive}:{IMAGE}")
+    write(IMAGE, archive, held)
     _run("buildah", "rmi", IMAGE)
     return archive
+
+
+def write(image: str, archive: Path, held: Set[str] = frozenset()) -> None:
+    """Write an image of buildah's as an archive that containerd takes, without the layers that `held` names."""
+    reading, writing = os.pipe()
+    command = ["buildah", "push", "--quiet", image, f"docker-archive:/dev/fd/{writing}:{image}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=[writing]
+    ) as push:
+        os.close(writing)
+        broken: tarfile.ReadError | None = None
+        try:
+            with open(reading, "rb") as whole:
+                images.convert(whole, image, archive, held)
+                whole.read()  # zeros
+        except tarfile.ReadError as error:
+            broken = error
+        _, said = push.communicate()
+    if push.returncode or broken:
+        raise RuntimeError(f"{' '.join(command)}: {said[-4000:]}") from broken
 
 
 def _building() -> list[str]:
@@ -71,7 +100,7 @@ def _building() -> list[str]:
     ]
 
 
-def _packages(folder: Path) -> str:
+def packages(folder: Path) -> str:
     """Return the image that has what this package needs of others; gigabytes, which are fetched when they change and not each time."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]

@@ -7,11 +7,12 @@ itself reaches the control plane, and through it the nodes and their pods, over 
 from __future__ import annotations
 
 import contextlib
+import random
 import subprocess
 from collections.abc import Sequence
 
 _FIRST_NET, _LAST_NET = 200, 250
-"""The cluster takes the first of 10.200.0.0/16 … 10.250.0.0/16 that nobody has."""
+"""The cluster takes one of 10.200.0.0/16 … 10.249.0.0/16 that nobody has, at random: what one leaves is not soon another's."""
 
 
 class Network:
@@ -19,7 +20,7 @@ class Network:
 
     def __init__(self) -> None:
         """Make the namespace of the control plane with the bridge."""
-        for number in range(_FIRST_NET, _LAST_NET):
+        for number in random.sample(range(_FIRST_NET, _LAST_NET), _LAST_NET - _FIRST_NET):
             self.name = f"edl{number}"
             if _succeeds("ip", "netns", "add", self.name):
                 break

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import layers
 from .network import Network
 from .processes import Component, wait_for
 
@@ -45,7 +46,15 @@ What ends is started again, as on a machine: a kubelet does if containerd is not
 class Node:
     """One node of the cluster."""
 
-    def __init__(self, number: int, binary: Path, folder: Path, kubeconfig: Path, network: Network) -> None:
+    def __init__(
+        self,
+        number: int,
+        binary: Path,
+        folder: Path,
+        kubeconfig: Path,
+        network: Network,
+        lent: Path | None = None,
+    ) -> None:
         """Prepare; nothing runs before `start`.
 
         Args:
@@ -54,6 +63,7 @@ class Node:
             folder: for images, pods and logs.
             kubeconfig: the kubelet's own.
             network: the cluster's.
+            lent: layers of images that the node has from the beginning; none: it has no image.
         """
         self.name = f"node{number}"
         self.number = number
@@ -62,6 +72,8 @@ class Node:
         self._cgroup = f"{network.name}-{self.name}"
         self.address = network.add_node(number)
         folder.mkdir(parents=True, exist_ok=True)
+        if lent:
+            layers.lend(lent, folder / "containerd")
         self.socket = folder / "containerd.sock"
         self._takes_image = threading.Lock()
         self._write_configuration(binary, kubeconfig)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,3 +87,12 @@ def wait_for(
             words = "\n".join(f"--- {one.name}\n{one.last_words()}" for one in ended or components)
             raise NotReady(f"{what}: {why}\n{words}")
         time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Keep other processes waiting that want the same lock."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -22,6 +22,8 @@ from .testbed import Testbed
 AWAY_SECONDS = 10.0
 """How long the API server is away, at least: longer than any node or pod may be silent."""
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
+MASTERS = 7
+"""Masters that are lost: one more than the tries that a Job has unless it says otherwise."""
 LONG = 300
 """Epochs of a job that loses one thing after the other."""
 
@@ -83,9 +85,9 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
             ready.control_plane.recover_api_server()
     replaced(job, gone, workers=3)
     assert "too old resource version" in job.kubectl("logs", master)
-    for _ in range(8):
+    for _ in range(MASTERS):
         lose_master(job, workers=3)
-    assert len(job.events("master")) == 8
+    assert len(job.events("master")) == MASTERS
     (job.data / "fail").touch()
     assert job.process.wait(SECONDS) == 1
     said = job.output.read_text()

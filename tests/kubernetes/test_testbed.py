@@ -79,19 +79,27 @@ def test_pods_run_on_real_nodes_and_a_lost_node_is_seen(cluster: Testbed) -> Non
 
 @pytest.mark.pods
 def test_nothing_stays_behind() -> None:
+    def shared() -> set[str]:
+        """Return what is of no one cluster: other processes of these tests may have one."""
+        places = ("/run/containerd/*", "/var/lib/cni/*", "/var/log/pods/*")
+        return {str(path) for place in places for path in Path("/").glob(place[1:])}
+
     def traces() -> set[str]:
+        """Return what there is of this cluster."""
         spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-        groups = {str(path) for path in Path("/sys/fs/cgroup").glob("*/edl2*")}
-        mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if "edl-cluster" in line}
-        places = ("/tmp/edl-cluster-*", "/run/containerd/*", "/var/lib/cni/*", "/var/log/pods/*")
-        files = {str(path) for place in places for path in Path("/").glob(place[1:])}
-        return set(spaces.splitlines()) | groups | mounts | files
+        links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
+        groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{bed.network.name}-*")]
+        mounts = Path("/proc/mounts").read_text().splitlines()
+        commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        lines = (*spaces.splitlines(), *links.splitlines(), *groups, *mounts, *commands.splitlines())
+        files = {str(bed.folder)} & {str(path) for path in bed.folder.parent.iterdir()}
+        return files | {line for line in lines if bed.network.name in line or str(bed.folder) in line}
 
     need(missing())
-    before = traces()
+    before = shared()
     with Testbed(nodes=1) as bed:
-        folder = bed.folder
-        assert traces() > before
-    assert traces() == before
-    commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(folder) not in commands
+        kinds = traces()
+        assert any(line.startswith(bed.network.name) for line in kinds)
+        assert str(bed.folder) in kinds
+    assert traces() == set()
+    assert shared() == before

@@ -40,8 +40,8 @@ class Testbed:
 
     __test__ = False  # pytest takes it for tests otherwise
 
-    def __init__(self, nodes: int = 2) -> None:
-        """Bring it up: some seconds once its program has been built."""
+    def __init__(self, nodes: int = 2, lent: Path | None = None) -> None:
+        """Bring it up, with layers of images that are `lent` to its nodes: some seconds once its program has been built."""
         # Otherwise whoever is asked to end would leave nodes behind.
         self._before = {
             one: signal.signal(one, signal.default_int_handler)
@@ -64,7 +64,7 @@ class Testbed:
             for number in range(1, nodes + 1):
                 kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
                 folder = self.folder / f"node{number}"
-                node = Node(number, binary, folder, kubeconfig, self.network)
+                node = Node(number, binary, folder, kubeconfig, self.network, lent)
                 self.nodes.append(node)
 
             def begin(node: Node) -> None:

@@ -37,9 +37,14 @@ _UNRECOVERABLE = frozenset(
     }
 )
 """Reasons of a container that waits for something that will not come by itself. `ErrImagePull` is the first try of several."""
-_BUSY = ("context deadline exceeded", "is reserved for", "services have not yet been read")
+_BUSY = (
+    "context deadline exceeded",
+    "is reserved for",
+    "services have not yet been read",
+    "cache: timed out waiting",
+)
 """What kubelets say, under the same reasons, of a container runtime that has not done in time what they asked, or when they have just
-started themselves: they ask again."""
+started themselves, or have not got a Secret or a ConfigMap from an API server that was away: they ask again."""
 _TOO_MUCH = re.compile(r"[Uu]sage.* exceeds |exceeded its local ephemeral storage limit")
 """What kubelets say of a pod that they end because it has written more to its disk than its own limits allow."""
 _SIGNALS = 128
