@@ -112,7 +112,7 @@ class _Features:
             for column, rows in order.items():
                 for name, places in self._places[column].items():
                     features[name] = features[name].copy()
-                    features[name][:, places] = self._features[name][np.ix_(rows, places)]
+                    features[name][:, places] = self._features[name][np.ix_(rows, np.asarray(places))]
         else:
             moved = {name: self._columns[name][rows] for name, rows in order.items()}
             features = self._made({**self._columns, **moved})
