@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from elasticdl.errors import BadData
 from elasticdl.keras import runtime
 
 runtime.start(1)
@@ -125,6 +127,9 @@ def test_zeros_and_ones_of_several_columns(tmp_path: Path) -> None:
         explained.values.sum(1), difference, rtol=0.01, atol=0.01 * np.abs(difference).max()
     )
     assert np.abs(explained.values[:, explained.columns.index("t2")]).max() > 0
+    other = replace(plan, ids=plan.ids[1:])  # other columns share layers, as in another version
+    with pytest.raises(BadData, match=r"the model has no layer .*: another version of this package made it"):
+        attributions(tmp_path / "model.keras", other, columns_of(plan, table.slice(0, 2)))
 
 
 def test_ids_of_numbers_on_bounds_and_beyond_them(tmp_path: Path) -> None:

@@ -313,7 +313,12 @@ def _from_points(
         points[NUMBERS] = symbols[NUMBERS]
         owners[NUMBERS] = [[one.column] for one in number_columns(plan)]
     rest = {}
+    known = {one.name for one in part.layers}
     for layer in id_layers_of(plan):
+        if layer.name not in known:
+            raise BadData(
+                f"the model has no layer {layer.name}: another version of this package made it; train it again"
+            )
         points[layer.name] = part.get_layer(layer.name).output
         owners[layer.name] = [one.feature.columns for one in layer.columns]
         if layer.use is Use.INDICATOR and not layer.is_list:
