@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -97,6 +100,86 @@ def test_a_model_of_a_zoo_by_its_loss(folder: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(JobFailed, match=r"^SystemExit: without None \(line 15 of .*/zoo/line\.py, in feed\)"):
         elasticdl.sql(text.replace("worth", "third"))
     assert not Path("third.parquet").exists()
+
+
+IN_KERAS = """
+import keras
+import tensorflow as tf
+
+def custom_model():
+    columns = {name: keras.Input((), name=name) for name in ("a", "b", "tag")}
+    row = keras.layers.Concatenate()([keras.layers.Reshape((1,))(one) for one in columns.values()])
+    return keras.Model(columns, keras.layers.Dense(1)(row))
+
+def loss(labels, predictions):
+    return tf.square(labels - predictions[:, 0])
+
+def optimizer():
+    return keras.optimizers.SGD()
+
+def feed(dataset, mode, metadata):
+    def parse(record):
+        tag = tf.strings.to_number(tf.strings.substr(record["tag"], 1, -1))
+        return {"a": record["a"], "b": record["名/b"], "tag": tag}, tf.cast(record["y"], tf.float32)
+
+    return dataset.map(parse)
+"""
+IN_TORCH = """
+import numpy as np
+import torch
+
+def custom_model():
+    return torch.nn.Linear(3, 1)
+
+def loss(labels, outputs):
+    return torch.nn.functional.mse_loss(outputs[:, 0], labels)
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, 0.1)
+
+def feed(records, mode, metadata):
+    tags = np.array([float(tag[1:]) for tag in records["tag"]])
+    rows = np.stack([records["a"], records["名/b"], tags], axis=1).astype(np.float32)
+    return rows, records["y"].astype(np.float32)
+"""
+
+
+def _write_keras(path: Path, weights: npt.NDArray[np.float32]) -> None:
+    from elasticdl.keras import runtime
+
+    runtime.start(1)
+    import keras
+
+    columns = {name: keras.Input((), name=name) for name in ("a", "b", "tag")}
+    row = keras.layers.Concatenate()([keras.layers.Reshape((1,))(one) for one in columns.values()])
+    model = keras.Model(columns, keras.layers.Dense(1)(row))
+    model.set_weights([weights.reshape(3, 1), np.zeros(1)])
+    model.save(path)
+
+
+def _write_torch(path: Path, weights: npt.NDArray[np.float32]) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"weight": torch.tensor(weights.reshape(1, 3)), "bias": torch.zeros(1)}, path)
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "written"),
+    [(IN_KERAS, "model.keras", _write_keras), (IN_TORCH, "model.pt", _write_torch)],
+    ids=["keras", "torch"],
+)
+def test_models_of_a_zoo_in_other_frameworks(
+    folder: Path, source: str, file: str, written: Callable[[Path, Any], None]
+) -> None:
+    version = Store(folder / "store").find("line")
+    (folder / "zoo" / "line.py").write_text(source)
+    with Store(folder / "store").begin("line") as entry:
+        written(entry.directory / file, np.array([2.0, 0.5, 0.0], np.float32))
+        entry.commit({**version.json, "file": file})
+    answer = elasticdl.sql("SELECT * FROM lines TO EXPLAIN line")
+    assert answer.table is not None
+    found = answer.table.to_pydict()
+    assert found["feature"] == ["a", "名/b", "tag"]
+    assert found["importance"] == [pytest.approx(8, rel=0.3), pytest.approx(0.5, rel=0.3), 0.0]
 
 
 def test_a_model_of_a_zoo_that_cannot_be_evaluated(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import BadSetting
-from elasticdl.query.registry import COMMIT, Store, Version, default_store, version_name
+from elasticdl.query.registry import COMMIT, Store, Version, store_of, version_name
 
 
 @pytest.fixture
@@ -155,4 +155,12 @@ def test_names_of_versions_go_on_when_the_clock_is_set_back() -> None:
     ],
 )
 def test_where_models_are(environment: dict[str, str], path: str) -> None:
-    assert default_store(environment) == Path(path)
+    assert store_of("", environment) == Path(path)
+
+
+@pytest.mark.parametrize(("given", "environment"), [("s3://b/m", {}), ("", {"ELASTICDL_STORE": "s3://b/m"})])
+def test_a_url_is_no_place_for_models(given: str, environment: dict[str, str]) -> None:
+    with pytest.raises(
+        BadSetting, match=r"^--store: .* to a directory, and not to a URL; .* received 's3://b/m'$"
+    ):
+        store_of(given, environment)

@@ -185,6 +185,11 @@ REFUSED = {
         "SELECT 1 LABEL a INTO m",
         "--output is not for statements: INTO names the model, and --store its place",
     ),
+    "a store that is a URL": (
+        "SELECT 4 LABEL a INTO m",
+        "--store: jobs write models and audits to a directory, and not to a URL; name a directory, of a bucket one where it is mounted; "
+        "received 's3://b/m'",
+    ),
     "no statement": (" -- nothing", "TEXT: there is no statement"),
     "a mistake behind a training": (
         "SELECT * FROM numbers LABEL word INTO m; SELECT 'a",
@@ -204,12 +209,14 @@ def test_what_cannot_work_leaves_nothing(
         else ["--database_secret=hr"],
         "SELECT 2 LABEL a INTO m": ["--database_secret=hr", "--database=sqlite:///x.db"],
         "SELECT 3 LABEL a INTO m": ["--image_name=x", "--job_name=m"],
+        "SELECT 4 LABEL a INTO m": ["--store=s3://b/m"],
     }.get(text, [])
     before = sorted(path.name for path in folder.iterdir())
     assert command(["sql", text, *options]) == 2
     assert f"error: {message}" in capfd.readouterr().err
     left = [path for path in folder.rglob("*") if path.is_file() and path.name not in (*before, ".lock")]
     assert not left
+    assert not (folder / "s3:").exists()
 
 
 def test_a_script_is_given_once_and_readable(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

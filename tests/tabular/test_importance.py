@@ -11,10 +11,13 @@ import pytest
 from elasticdl.errors import BadData
 from elasticdl.keras import runtime
 from elasticdl.tabular import importance
+from elasticdl.tabular.columns import Call, ColumnList, Function, Name, Star
 from elasticdl.tabular.features import Label, LabelKind
-from elasticdl.tabular.importance import attributions, columns_of, score, shuffled
+from elasticdl.tabular.importance import attributions, columns_of, permuted, score
 
 runtime.start(1)
+
+import tensorflow as tf  # noqa: E402  # with its settings first
 
 from tests.tabular.feeding import loaded  # noqa: E402
 from tests.tabular.tables import employees, planned, snapshot  # noqa: E402  # TensorFlow is imported with its settings first
@@ -51,11 +54,15 @@ def test_a_column_that_nothing_depends_on_has_no_importance() -> None:
         return {"y": 3 * given["a"] + given["b"]}
 
     labels = predict(columns)["y"]
-    found = shuffled(predict, columns, labels, NUMBER)
+
+    def worth(changed: Any) -> float:
+        return score(NUMBER, predict({**columns, **changed}), labels)
+
+    found = permuted(worth, columns)
     assert [one.feature for one in found] == ["a", "b", "c"]
     assert found[0].importance == pytest.approx(2 * 0.9, rel=0.2)
     assert (found[2].importance, found[2].stddev) == (0.0, 0.0)
-    assert found == shuffled(predict, columns, labels, NUMBER), "shuffles are seeded"
+    assert found == permuted(worth, columns), "shuffles are seeded"
 
 
 @pytest.mark.parametrize(("target", "label"), [("wide_deep", "income"), ("deepfm", "年龄")])
@@ -78,3 +85,33 @@ def test_gradients_sum_to_the_difference(target: str, label: str, tmp_path: Path
     )
     losses = importance.permutation(tmp_path, plan, rows, seed=3, shuffles=2)
     assert {one.feature for one in losses} == set(found.columns)
+
+
+def test_shuffled_features_are_those_of_shuffled_columns(tmp_path: Path) -> None:
+    """A column takes its numbers, ids and lists along; one that is crossed with another does not."""
+    table = employees(240)
+    asked = (
+        ColumnList((Star(), Call(Function.CROSS, (Name("city"), Name("team")), (50,)))),
+        ColumnList((Name("remote"),)),
+    )
+    plan = planned(snapshot(tmp_path, table), table, "income", columns=asked)
+    model = loaded(tmp_path, plan)
+    served = model.serving_model(model.custom_model())
+    served.save(tmp_path / "model.keras")
+    rows = table.slice(0, 60)
+    columns = columns_of(plan, rows)
+
+    def worth(changed: Any) -> float:
+        outputs = served({name: tf.constant(one) for name, one in {**columns, **changed}.items()})
+        return score(
+            plan.label, {name: one.numpy() for name, one in outputs.items()}, rows["income"].to_numpy()
+        )
+
+    found = importance.permutation(tmp_path, plan, rows, shuffles=2)
+    expected = {one.feature: one for one in permuted(worth, columns, shuffles=2)}
+    assert len(found) == len(expected) == len(plan.inputs)
+    for one in found:
+        assert (one.importance, one.stddev) == pytest.approx(
+            (expected[one.feature].importance, expected[one.feature].stddev), abs=1e-6
+        )
+    assert sum(one.importance != 0 for one in found) > 5

@@ -212,7 +212,7 @@ np.savez(sys.argv[3], label=np.asarray(found["income"]).astype(str), probabiliti
 
 def test_plain_keras_predicts_what_the_job_predicts(tmp_path: Path) -> None:
     table = employees(240).drop_columns(["marks", "tags"])
-    for name in ("城市.\"名\"/'x'", "a.b", "it's", "select ;"):
+    for name in ("城市.\"名\"/'x'", "a.b", "it's", "select ;", "c0"):
         table = table.append_column(name, table["about" if name.startswith("城") else "年龄"])
     plan = planned(snapshot(tmp_path, table), table, "income", rows=150)  # so few are not validated
     loaded(tmp_path, plan)

@@ -48,8 +48,6 @@ def _run(
     dry_run: bool,
     form: str,
 ) -> None:
-    from pathlib import Path
-
     from elasticdl.query import needs
 
     needs.check()
@@ -67,7 +65,7 @@ def _run(
         filename=filename,
         database=database,
         database_secret=database_secret,
-        store=Path(store) if store else None,
+        store=store or None,
         dry_run=dry_run,
         answered=print_rows,
     )

@@ -143,9 +143,16 @@ def with_ascii_names(model: Any) -> Any:
         return model
     if not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs):
         return model
+    own = {
+        key: next((name for name in (key, one.name) if _SIGNED.fullmatch(name)), "")
+        for key, one in inputs.items()
+    }
     names = {}
-    for place, (key, one) in enumerate(inputs.items()):
-        names[key] = next((name for name in (key, one.name) if _SIGNED.fullmatch(name)), f"c{place}")
+    for place, (key, name) in enumerate(own.items()):
+        name = name or f"c{place}"
+        while not own[key] and name in own.values():
+            name += "_"  # a column may be called so
+        names[key] = name
     symbols = {
         key: keras.Input(
             one.shape[1:], dtype=one.dtype, name=names[key], sparse=one.sparse, ragged=one.ragged

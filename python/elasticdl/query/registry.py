@@ -70,9 +70,14 @@ def check_name(name: str) -> None:
         )
 
 
-def default_store(environment: Mapping[str, str]) -> Path:
-    """Return where models are kept if nothing else is said."""
-    if given := environment.get("ELASTICDL_STORE"):
+def store_of(given: str, environment: Mapping[str, str]) -> Path:
+    """Return where models are kept: `given`, unless that is empty. Raises BadSetting for a URL."""
+    if given := given or environment.get("ELASTICDL_STORE", ""):
+        if "://" in given:  # as a path it would be a directory with that name here
+            raise BadSetting(
+                f"--store: jobs write models and audits to a directory, and not to a URL; name a directory, of a bucket one where it is "
+                f"mounted; received {given!r}"
+            )
         return Path(given)
     data = environment.get("XDG_DATA_HOME") or str(
         Path(environment.get("HOME") or "~").expanduser() / ".local" / "share"

@@ -18,7 +18,7 @@ from elasticdl.errors import BadInput, BadSetting
 from elasticdl.job import podsubmit
 from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, training
 from elasticdl.query.answer import Answer
-from elasticdl.query.registry import Store, default_store
+from elasticdl.query.registry import Store, store_of
 from elasticdl.query.session import Session
 from elasticdl.query.source import DatabaseRefused, Params, open_source
 from elasticdl.query.statements import (
@@ -70,7 +70,7 @@ def sql(
         database_secret=database_secret,
         tables=tables,
         params=params,
-        store=Path(store) if store is not None else None,
+        store=store,
         flags=edge.from_arguments(settings),
         tell=_to_stderr,
     )
@@ -86,7 +86,7 @@ def run(
     database_secret: str = "",
     tables: Mapping[str, object] | None = None,
     params: Params = (),
-    store: Path | None = None,
+    store: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     answered: Callable[[Answer], object] = lambda answer: None,
 ) -> Answer:
@@ -108,12 +108,13 @@ def run(
     Raises as `sql`.
     """
     spec = jobs.check_flags(flags)
-    given = str(store) if store is not None else os.environ.get("ELASTICDL_STORE", "")
+    given = os.fspath(store) if store is not None else os.environ.get("ELASTICDL_STORE", "")
     if database_secret:
         _check_alone(database, tables, params)
         return _run_in_pods(text, spec, database_secret, given, flags, tell, filename, dry_run, answered)
     if spec.on_kubernetes:
         inpods.check_here(podsubmit.prepare(spec), given)
+    models = Store(store_of(given, os.environ))
     source = open_source(database, tables, is_new=_is_new(database, text, filename, dry_run))
     try:
         statements = grammar.parse(text, source.dialect, filename)
@@ -121,7 +122,6 @@ def run(
             raise BadSetting(f"{filename}: there is no statement")
         if params and len(statements) > 1:
             raise BadSetting(f"{filename}: params are for one statement; the text has {len(statements)}")
-        models = Store(store if store is not None else default_store(os.environ))
         session = Session(source, models, params, flags, dry_run, tell)
         answers = []
         for statement in statements:

@@ -21,7 +21,7 @@ from elasticdl.errors import BadInput, BadSetting, ElasticDLError
 from elasticdl.query import datasource as datasources
 from elasticdl.query import explaining, grammar, halves, needs, responses
 from elasticdl.query.modeltable import ModelTable
-from elasticdl.query.registry import Store, default_store
+from elasticdl.query.registry import Store, store_of
 from elasticdl.query.session import Session
 from elasticdl.query.source import open_source
 from elasticdl.query.statements import Evaluate, Explain, Predict, Statement, Train
@@ -121,7 +121,7 @@ def _step(datasource: str) -> Iterator[Session]:
         needs.check()
         source = open_source(datasources.url_of(datasource))
         try:
-            yield Session(source, Store(default_store(os.environ)), tell=_tell)
+            yield Session(source, Store(store_of("", os.environ)), tell=_tell)
         finally:
             source.close()
     except ElasticDLError as error:

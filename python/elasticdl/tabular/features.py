@@ -134,6 +134,11 @@ class Label:
     mean: float = 0.0
     deviation: float = 1.0
 
+    @property
+    def units(self) -> int:
+        """Return how many numbers a model gives for it: one, or one for each class where these are more than two."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

@@ -6,7 +6,7 @@ networks", 2017. Both need only the exported model, and of integrated gradients 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 MODEL = "model.keras"
 """In the directory of a model."""
 SHUFFLES = 5
+_BATCH = 1024
+"""Rows of which a model is asked at a time."""
 STEPS = 256
 """Of the integral: its sum is within 1 % of the difference then."""
 _PROBABILITIES = "probabilities"
@@ -62,21 +64,69 @@ def permutation(
     Raises BadData if the metric can't be computed of these rows.
     """
     labels = rows.column(plan.label.column).to_numpy(zero_copy_only=False)
-    return shuffled(_predictor(directory / MODEL), columns_of(plan, rows), labels, plan.label, seed, shuffles)
+    features = _Features(directory / MODEL, plan, columns_of(plan, rows))
+    names = dict.fromkeys(one.column for one in plan.inputs)
+    # what is shuffled are the numbers of rows: of all rows the features are known
+    places = {name: np.arange(len(labels)) for name in names}
+    return permuted(lambda order: score(plan.label, features.outputs(order), labels), places, seed, shuffles)
 
 
-def shuffled(
-    predict: Callable[[Arrays], Arrays],
-    columns: Arrays,
-    labels: npt.NDArray[Any],
-    label: Label,
-    seed: int = 0,
-    shuffles: int = SHUFFLES,
-) -> list[Importance]:
-    """Return the importance of columns of any model: `predict` gives its outputs for columns. Raises what `permutation` raises."""
-    return permuted(
-        lambda changed: score(label, predict({**columns, **changed}), labels), columns, seed, shuffles
-    )
+class _Features:
+    """Features of rows, which are made once: a column that is shuffled takes its own with it, unless it is crossed with others."""
+
+    def __init__(self, path: Path, plan: Plan, columns: Arrays) -> None:
+        """Load a model of a plan."""
+        import keras
+        import tensorflow as tf
+
+        from elasticdl.tabular.inputs import NUMBERS, id_columns, number_columns
+
+        served = keras.models.load_model(path)
+        self._preprocessing, self._columns = served.get_layer("preprocessing"), columns
+        part = served.get_layer("trained")
+        self._outputs = tf.function(lambda batch: part(batch, training=False), reduce_retracing=True)
+        self._features = self._made(columns)
+        self._crossed: set[str] = set()
+        self._places: dict[str, dict[str, list[int]]] = {one.column: {} for one in plan.inputs}
+        """Where the features of each column are: by tensor, along its second dimension."""
+        for place, number in enumerate(number_columns(plan)):
+            self._places[number.column].setdefault(NUMBERS, []).append(place)
+        for ids in id_columns(plan):
+            (column, *others) = ids.feature.columns
+            if others:
+                self._crossed |= {*ids.feature.columns}
+            of_list = list(range(ids.feature.length))
+            self._places[column].setdefault(ids.key, []).extend(of_list if ids.place is None else [ids.place])
+
+    def _made(self, columns: Arrays) -> dict[str, npt.NDArray[Any]]:
+        of_batches = [
+            {name: one.numpy() for name, one in self._preprocessing(batch).items()}
+            for batch in _batches(columns)
+        ]
+        return {name: np.concatenate([one[name] for one in of_batches]) for name in of_batches[0]}
+
+    def outputs(self, order: Mapping[str, npt.NDArray[np.int64]]) -> Arrays:
+        """Return the model's outputs where columns have the values of other rows."""
+        features = dict(self._features)
+        if self._crossed.isdisjoint(order):
+            for column, rows in order.items():
+                for name, places in self._places[column].items():
+                    features[name] = features[name].copy()
+                    features[name][:, places] = self._features[name][np.ix_(rows, np.asarray(places))]
+        else:
+            moved = {name: self._columns[name][rows] for name, rows in order.items()}
+            features = self._made({**self._columns, **moved})
+        of_batches = [self._outputs(batch) for batch in _batches(features)]
+        return {name: np.concatenate([one[name].numpy() for one in of_batches]) for name in of_batches[0]}
+
+
+def _batches(columns: Arrays) -> Iterator[dict[str, Any]]:
+    """Yield rows, some at a time, as tensors."""
+    import tensorflow as tf
+
+    rows = len(next(iter(columns.values())))
+    for start in range(0, rows, _BATCH):
+        yield {name: tf.constant(one[start : start + _BATCH]) for name, one in columns.items()}
 
 
 def permuted(
@@ -152,21 +202,6 @@ def _tensor(column: pa.ChunkedArray) -> Any:
     return tf.constant(column.cast(pa.float64()).to_numpy(), tf.float64)
 
 
-def _predictor(path: Path, batch: int = 1024) -> Callable[[Arrays], Arrays]:
-    """Return what gives the outputs of an exported model for columns."""
-    import keras
-    import tensorflow as tf
-
-    model = keras.models.load_model(path)
-
-    def predict(columns: Arrays) -> Arrays:
-        rows = tf.data.Dataset.from_tensor_slices(dict(columns)).batch(batch)
-        found: Arrays = model.predict(rows, verbose=0)
-        return found
-
-    return predict
-
-
 # ------------------------------------------------------------------ gradients
 
 
@@ -210,46 +245,50 @@ def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) ->
     import tensorflow as tf
 
     served = keras.models.load_model(path)
-    features = served.get_layer("preprocessing")({name: tf.constant(one) for name, one in columns.items()})
     part = served.get_layer("trained")
     rest, points, owners = _from_points(part, plan)
-    at_rows = dict(
-        zip(points, _values(keras.Model(part.inputs, list(points.values())), part, features), strict=True)
-    )
-    kept = {name: features[name] for name in rest}
+    of_features = keras.Model(part.inputs, list(points.values()))
     model = keras.Model({**points, **{name: rest[name] for name in rest}}, _output(part, plan))
-    means = {
-        name: tf.broadcast_to(tf.reduce_mean(one, 0, keepdims=True), one.shape)
-        for name, one in at_rows.items()
-    }
-    whole = model({**at_rows, **kept})
-    chosen = tf.argmax(whole, axis=1) if plan.label.classes else tf.zeros(len(whole), tf.int64)
+    batches = [served.get_layer("preprocessing")(batch) for batch in _batches(columns)]
+    rows = sum(len(next(iter(batch.values()))) for batch in batches)
 
-    @tf.function  # type: ignore[untyped-decorator]
-    def gradients(share: Any) -> Any:
-        here = {name: means[name] + share * (one - means[name]) for name, one in at_rows.items()}
+    def points_of(features: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(zip(points, _values(of_features, part, features), strict=True))
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def gradients(share: Any, at: Any, means: Any, kept: Any, chosen: Any) -> Any:
+        here = {name: means[name] + share * (one - means[name]) for name, one in at.items()}
         with tf.GradientTape() as tape:
             tape.watch(here)
             output = tf.reduce_sum(tf.gather(model({**here, **kept}), chosen, axis=1, batch_dims=1))
-        return tape.gradient(output, here)
+        return tape.gradient(output, here, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
-    sums = {name: tf.zeros_like(one) for name, one in at_rows.items()}
-    for step in range(steps):
-        found = gradients(tf.constant((step + 0.5) / steps, tf.float32))
-        sums = {name: sums[name] + (0.0 if found[name] is None else found[name]) / steps for name in sums}
+    totals: dict[str, Any] = {}
+    for features in batches:
+        for name, one in points_of(features).items():
+            totals[name] = totals.get(name, 0.0) + tf.reduce_sum(one, 0, keepdims=True) / rows
     names = tuple(dict.fromkeys(one.column for one in plan.inputs))
-    values = np.zeros((len(whole), len(names)))
-    for name, one in at_rows.items():
-        parts = ((one - means[name]) * sums[name]).numpy().astype(np.float64)
-        _share(values, parts.reshape(*parts.shape[:2], -1).sum(2), owners[name], names)
-
-    def picked(outputs: Any) -> npt.NDArray[np.float64]:
-        array: npt.NDArray[np.float64] = (
+    found: list[tuple[Any, Any, Any]] = []
+    for features in batches:
+        at, kept = points_of(features), {name: features[name] for name in rest}
+        means = {name: tf.broadcast_to(totals[name], one.shape) for name, one in at.items()}
+        whole = model({**at, **kept})
+        chosen = tf.argmax(whole, axis=1) if plan.label.classes else tf.zeros(len(whole), tf.int64)
+        sums = {name: tf.zeros_like(one) for name, one in at.items()}
+        for step in range(steps):
+            share = tf.constant((step + 0.5) / steps, tf.float32)
+            slopes = gradients(share, at, means, kept, chosen)
+            sums = {name: sums[name] + slopes[name] / steps for name in sums}
+        values = np.zeros((len(whole), len(names)))
+        for name, one in at.items():
+            parts = ((one - means[name]) * sums[name]).numpy().astype(np.float64)
+            _share(values, parts.reshape(*parts.shape[:2], -1).sum(2), owners[name], names)
+        picked = (
             tf.gather(outputs, chosen, axis=1, batch_dims=1).numpy().astype(np.float64)
+            for outputs in (whole, model({**means, **kept}))
         )
-        return array
-
-    return Attributions(names, values, picked(whole), picked(model({**means, **kept})))
+        found.append((values, *picked))
+    return Attributions(names, *(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def _values(model: Any, part: Any, features: Mapping[str, Any]) -> list[Any]:
@@ -264,7 +303,8 @@ def _from_points(
 
     Of numbers each has its column; of rows of embeddings all have the columns of their feature.
     """
-    from elasticdl.tabular.inputs import NUMBERS, id_columns, number_columns
+    from elasticdl.tabular.idlayers import Use, id_layers_of
+    from elasticdl.tabular.inputs import NUMBERS, number_columns
 
     symbols = {one.name: one for one in part.inputs}
     points: dict[str, Any] = {}
@@ -273,18 +313,21 @@ def _from_points(
         points[NUMBERS] = symbols[NUMBERS]
         owners[NUMBERS] = [[one.column] for one in number_columns(plan)]
     rest = {}
-    for place, one in enumerate(id_columns(plan)):
-        for layer in part.layers:
-            if layer.name.rpartition("_")[2] == str(place) and layer.name.rpartition("_")[0] in ID_LAYERS:
-                points[layer.name] = layer.output
-                owners[layer.name] = [one.feature.columns]
-                if one.place is None and not one.feature.is_indicator:
-                    rest[one.key] = symbols[one.key]
+    known = {one.name for one in part.layers}
+    for layer in id_layers_of(plan):
+        if layer.name not in known:
+            raise BadData(
+                f"the model has no layer {layer.name}: another version of this package made it; train it again"
+            )
+        points[layer.name] = part.get_layer(layer.name).output
+        owners[layer.name] = [one.feature.columns for one in layer.columns]
+        if layer.use is Use.INDICATOR and not layer.is_list:
+            owners[layer.name] = [
+                one.feature.columns for one in layer.columns for _ in range(one.feature.size)
+            ]
+        if layer.is_list and layer.use is not Use.INDICATOR:
+            rest[layer.columns[0].key] = symbols[layer.columns[0].key]
     return rest, points, owners
-
-
-ID_LAYERS = ("embedding", "field", "wide", "indicator")
-"""Names of layers of `models.py` whose input are ids; the place of the feature follows."""
 
 
 def _output(part: Any, plan: Plan) -> Any:
@@ -303,7 +346,8 @@ def _share(
 ) -> None:
     """Add parts [rows, n] to the columns that they are of; a feature of several columns is shared by them."""
     several = len(owners) > 1 or parts.shape[1] == 1
+    at = {name: place for place, name in enumerate(names)}
     for place in range(parts.shape[1]):
         of = owners[place] if several else owners[0]
         for name in of:
-            values[:, names.index(name)] += parts[:, place] / len(of)
+            values[:, at[name]] += parts[:, place] / len(of)

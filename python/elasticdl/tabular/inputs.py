@@ -24,6 +24,8 @@ NONE = -(1 << 62)
 """The integer that stands for a missing one; the next one stands for all that are in no vocabulary."""
 UNKNOWN = "\x01unknown"
 """The text that stands for those in no vocabulary; Keras' own, [UNK], may be a value."""
+_COMPARED = 64
+"""Bounds of buckets, or integers of a vocabulary, up to which a number is compared with each of them."""
 _YEAR = 31_556_952.0
 _DAY = 86_400.0
 
@@ -174,22 +176,53 @@ _TRANSFORMS: Mapping[Transform, Callable[[Any], Any]] = {
 
 
 def _matrix_of_ids(features: Sequence[IdFeature], raw: Mapping[str, Any]) -> Any:
-    """Return the int64 ids of features that have one for each row, as a matrix; what all buckets need is done for all of them at once."""
-    cut = [place for place, one in enumerate(features) if one.source is IdSource.BUCKETS]
-    others = [place for place, one in enumerate(features) if one.source is not IdSource.BUCKETS]
-    blocks = []
-    if cut:
-        columns = [raw[features[place].columns[0]] for place in cut]
-        found = [_buckets(features[place], column) for place, column in zip(cut, columns, strict=True)]
-        ids = ops.cast(ops.stack(found, axis=1), "int64") + 1
-        blocks.append(_present(ops.stack(columns, axis=1), ids))
-    if others:
-        blocks.append(ops.stack([_ids(features[place], raw) for place in others], axis=1))
+    """Return the int64 ids of features that have one for each row, as a matrix.
+
+    Numbers are compared with the bounds or values of all features at once where these have few: a thousand columns need no layer each.
+    """
+    groups: dict[Callable[..., Any], list[int]] = {}
+    for place, one in enumerate(features):
+        compared = _COMPARISONS.get(one.source) if len(one.values) <= _COMPARED else None
+        groups.setdefault(compared or _ids_of_all, []).append(place)
+    blocks = [make([features[place] for place in group], raw) for make, group in groups.items()]
     matrix = blocks[0] if len(blocks) == 1 else ops.concatenate(blocks, axis=1)
-    order = [*cut, *others]
+    order = [place for group in groups.values() for place in group]
     if order == sorted(order):
         return matrix
     return ops.take(matrix, sorted(range(len(order)), key=order.__getitem__), axis=1)
+
+
+def _buckets_of_all(features: Sequence[IdFeature], raw: Mapping[str, Any]) -> Any:
+    """Return the ids of buckets, [n, k]: as many bounds as are not above a value, and one for those that are there."""
+    values = ops.stack([raw[one.columns[0]] for one in features], axis=1)
+    above = ops.expand_dims(values, -1) >= _padded(features, np.float64, np.finfo(np.float64).max)
+    return _present(values, ops.sum(ops.cast(above, "int64"), axis=-1) + 1)
+
+
+def _places_of_all(features: Sequence[IdFeature], raw: Mapping[str, Any]) -> Any:
+    """Return the ids of integers of vocabularies, [n, k]: from 2 on in their order, 1 of those that are in none."""
+    values = ops.stack([raw[one.columns[0]] for one in features], axis=1)
+    vocabularies = _padded(features, np.int64, NONE)
+    is_there = ops.equal(ops.expand_dims(_integers(values), -1), vocabularies)
+    places = np.arange(1, vocabularies.shape[1] + 1)
+    return _present(values, ops.sum(ops.cast(is_there, "int64") * places, axis=-1) + 1)
+
+
+def _ids_of_all(features: Sequence[IdFeature], raw: Mapping[str, Any]) -> Any:
+    """Return the ids of features that need a layer each, [n, k]."""
+    return ops.stack([_ids(one, raw) for one in features], axis=1)
+
+
+_COMPARISONS: Mapping[IdSource, Callable[..., Any]] = {
+    IdSource.BUCKETS: _buckets_of_all,
+    IdSource.INTEGERS: _places_of_all,
+}
+
+
+def _padded(features: Sequence[IdFeature], kind: type, filling: float) -> Any:
+    """Return the values of features as a matrix, with a row for each."""
+    longest = max(len(one.values) for one in features)
+    return np.array([[*one.values, *[filling] * (longest - len(one.values))] for one in features], kind)
 
 
 def _buckets(feature: IdFeature, values: Any) -> Any:

@@ -8,26 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from elasticdl.tabular.features import IdFeature, Label, LabelKind, Plan
-from elasticdl.tabular.inputs import IDS, NONE, NUMBERS, UNKNOWN, IdColumn, id_columns, number_columns
+from elasticdl.tabular.idlayers import COMMON, IdLayer, Use, id_layers
+from elasticdl.tabular.inputs import IDS, NONE, NUMBERS, UNKNOWN, id_columns, number_columns
 
 PROBABILITIES = "probabilities"
 """Name of the output with the probability of each class."""
 _CROSSES = 2
 """Layers of the cross network of dcn."""
-_COMMON = 8
-"""Width of the embeddings of deepfm, where all have the same."""
 
 
 def trained_part(plan: Plan) -> Any:
     """Return the model that is trained, built: a functional one."""
     inputs = _inputs(plan)
-    outputs = 1 if len(plan.label.classes) <= 2 else len(plan.label.classes)
     build = {"dnn": _dnn, "linear": _wide, "wide_deep": _wide_deep, "deepfm": _deepfm, "dcn": _dcn}
     return keras.Model(
-        inputs, _decoded(plan.label, build[plan.network.kind](plan, inputs, outputs)), name="trained"
+        inputs, _decoded(plan.label, build[plan.network.kind](plan, inputs, plan.label.units)), name="trained"
     )
 
 
@@ -88,11 +87,10 @@ def _wide_deep(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
 
 def _wide(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
     """Return a linear function of the features: a weight for each number and each id."""
-    parts = [
-        _embedded(one, inputs, units, f"wide_{place}", "zeros")
-        for place, one in enumerate(id_columns(plan))
-        if one.feature.part != "deep"
-    ]
+    parts = []
+    for layer in id_layers(plan, Use.WIDE):
+        rows = _rows(layer, inputs, "zeros")
+        parts.append(ops.sum(rows, axis=1) if len(layer.columns) > 1 else rows)
     numbers = _numbers(plan, inputs, "wide")
     if numbers is not None:
         parts.append(keras.layers.Dense(units, name="wide_numbers")(numbers))
@@ -107,14 +105,14 @@ def _deepfm(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
 
     Numbers are fields, too: each has a vector, which it scales. With several classes the machine's sum of products has a weight for each.
     """
-    fields = [
-        ops.expand_dims(_embedded(one, inputs, _COMMON, f"field_{place}"), 1)
-        for place, one in enumerate(id_columns(plan))
-    ]
+    fields = []
+    for layer in id_layers(plan, Use.FIELD):
+        rows = _rows(layer, inputs)
+        fields.append(rows if len(layer.columns) > 1 else ops.expand_dims(rows, 1))
     numbers = _numbers(plan, inputs, "deep")
     if numbers is not None:
         vectors = keras.layers.EinsumDense(
-            "bd,dw->bdw", output_shape=(numbers.shape[1], _COMMON), name="field_numbers"
+            "bd,dw->bdw", output_shape=(numbers.shape[1], COMMON), name="field_numbers"
         )(numbers)
         fields.append(vectors)
     stacked = fields[0] if len(fields) == 1 else ops.concatenate(fields, axis=1)
@@ -151,13 +149,14 @@ def _deep(plan: Plan, features: Any) -> Any:
 
 def _joined(plan: Plan, inputs: dict[str, Any]) -> Any:
     """Return all features side by side."""
-    parts = [
-        _embedded(one, inputs, one.feature.width, f"embedding_{place}")
-        for place, one in enumerate(id_columns(plan))
-        if one.feature.part != "wide"
-    ]
     numbers = _numbers(plan, inputs, "deep")
-    parts = ([] if numbers is None else [numbers]) + parts
+    parts = [] if numbers is None else [numbers]
+    for layer in id_layers(plan, Use.EMBEDDING):
+        if layer.use is Use.INDICATOR:
+            parts.append(_indicator(layer, inputs))
+        else:
+            rows = _rows(layer, inputs)
+            parts.append(keras.layers.Flatten()(rows) if len(layer.columns) > 1 else rows)
     return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
 
 
@@ -171,25 +170,34 @@ def _numbers(plan: Plan, inputs: dict[str, Any], part: str) -> Any:
     return numbers if len(wanted) == len(every) else ops.take(numbers, wanted, axis=1)
 
 
-def _embedded(
-    column: IdColumn, inputs: dict[str, Any], width: int, name: str, initializer: str = "uniform"
-) -> Any:
-    """Return the embedding of a feature, [n, width]; zeros and ones keep their number unless a width is given to all."""
-    feature = column.feature
-    ids = inputs[column.key]
-    if column.place is not None:
-        ids = ids[:, column.place]
-    if feature.is_indicator and width == feature.width:
-        return _indicator(feature, ids, f"indicator_{name.rpartition('_')[2]}")
-    rows = keras.layers.Embedding(feature.size, width, embeddings_initializer=initializer, name=name)(ids)
-    return rows if column.place is not None else _combined(feature, ids, rows)
+def _rows(layer: IdLayer, inputs: dict[str, Any], initializer: str = "uniform") -> Any:
+    """Return the weights of a layer's ids: [n, width], or [n, columns, width] of several columns."""
+    (first, *others) = layer.columns
+    if others:
+        # matrices of several columns have the rows of one after those of the other
+        ids = ops.take(inputs[IDS], layer.places, axis=1) + np.array(layer.offsets, np.int64)
+    else:
+        ids = inputs[first.key] if first.place is None else inputs[first.key][:, first.place]
+    rows = keras.layers.Embedding(
+        sum(layer.sizes), layer.width, embeddings_initializer=initializer, name=layer.name
+    )(ids)
+    return _combined(first.feature, ids, rows) if first.place is None else rows
 
 
-def _indicator(feature: IdFeature, ids: Any, name: str) -> Any:
-    """Return ones where an id is there, [n, size]."""
-    mode = "multi_hot" if feature.length else "one_hot"
-    encoded = keras.layers.CategoryEncoding(feature.size, output_mode=mode, name=name)(ids)
-    return encoded if not feature.length else encoded[:, 1:]
+def _indicator(layer: IdLayer, inputs: dict[str, Any]) -> Any:
+    """Return ones where an id is there, [n, ids of all columns]."""
+    (first, *_) = layer.columns
+    if first.place is None:
+        encoded = keras.layers.CategoryEncoding(first.feature.size, output_mode="multi_hot", name=layer.name)(
+            inputs[first.key]
+        )
+        return encoded[:, 1:]
+    places, ids = (
+        np.repeat(layer.places, layer.sizes),
+        np.concatenate([np.arange(size) for size in layer.sizes]),
+    )
+    there = ops.equal(ops.take(inputs[IDS], places, axis=1), ids)
+    return keras.layers.Identity(name=layer.name)(ops.cast(there, "float32"))
 
 
 def _combined(feature: IdFeature, ids: Any, rows: Any) -> Any:
