@@ -204,7 +204,12 @@ class Member:
 
     def _is_closed(self) -> bool:
         """G1: nothing is computed from my state, or committed, before its gate has been passed."""
-        if self.schedule.evaluation is None or self.gate.passed or self.state is None or self.position is None:
+        if (
+            self.schedule.evaluation is None
+            or self.gate.passed
+            or self.state is None
+            or self.position is None
+        ):
             return False
         return self.schedule.is_gate(self.position, self.state.step)
 
