@@ -18,7 +18,7 @@ from tests.worker.synchronous import view
 
 FIRST, LAST = 20, 84
 """Steps between which is counted."""
-MOST = 6000
+MOST = 7000
 """Instructions of a step, of which the session has three quarters and the body the rest: a tenth more than they are."""
 
 
