@@ -16,7 +16,7 @@ from elasticdl.data.plan.loopplan import LoopPlan
 torch = pytest.importorskip("torch", reason="make setup-torch")
 
 import elasticdl.torch as edl  # noqa: E402
-from elasticdl.torch.source import BatchSource  # noqa: E402
+from elasticdl.torch.source import BatchSource, TensorSource, rows_of  # noqa: E402
 
 from .loops import data, job, network, train  # noqa: E402
 
@@ -155,3 +155,41 @@ def test_a_connection_to_one_that_was_killed_says_what_to_do(monkeypatch: pytest
     monkeypatch.setattr(made, "_iterator", reset())
     with pytest.raises(RuntimeError, match=r"ended without a word.* use fewer num_workers"):
         made.get((0, 0, 0))
+
+
+KINDS = ["float32", "int64", "bool", "bfloat16"]
+
+
+def test_rows_that_are_copied_together_are_what_the_data_loader_makes() -> None:
+    tensors = [(torch.arange(40 * 6).reshape(40, 2, 3) % 7).to(getattr(torch, kind)) for kind in KINDS]
+    dataset = torch.utils.data.TensorDataset(*tensors, torch.arange(40.0))
+    together = TensorSource(rows_of(dataset, 0) or (), PLAN)
+    apart = BatchSource(dataset, PLAN, 0)
+    for key in [(0, 0, 0), (3, 9, 0)]:
+        one, other = together.get(key), apart.get(key)
+        assert one[:2] == other[:2] == (4, 0)
+        assert type(one[2]) is type(other[2])
+        for mine, theirs in zip(one[2], other[2], strict=True):
+            assert torch.equal(mine, theirs)
+            assert (mine.dtype, mine.stride()) == (theirs.dtype, theirs.stride())
+    one[2][0].fill_(-1)
+    assert dataset.tensors[0].min() >= 0, "a program may write into its batch"
+
+
+def test_what_the_data_loader_may_make_something_else_of_is_left_to_it() -> None:
+    class Changed(torch.utils.data.TensorDataset):
+        pass
+
+    rows = torch.zeros(4, 2, 3)
+    dataset = torch.utils.data.TensorDataset(rows)
+    assert rows_of(dataset, 0, collate_fn=None, timeout=0) == (rows,)
+    assert rows_of(dataset, 1) is None
+    assert rows_of(dataset, 0, collate_fn=list) is None
+    assert rows_of(Changed(rows), 0) is None
+    for other in (
+        rows.transpose(1, 2),
+        torch.nn.Parameter(rows),
+        rows.to_sparse(),
+        torch.zeros(4, requires_grad=True),
+    ):
+        assert rows_of(torch.utils.data.TensorDataset(other), 0) is None

@@ -86,6 +86,7 @@ class Gradients:
         self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
         self._kind = torch.float64 if wide else torch.float32
         sizes = [one.numel() for one in parameters]
+        self._has_buffers = bool(self._floats.size or self._whole.size)
         self._pieces = [*sizes, self._floats.size, self._floats.size, self._whole.size, len(parameters)]
         self.size = sum(self._pieces)
         device = next((one.device for one in (*parameters, *changing.values())), torch.device("cpu"))
@@ -110,8 +111,9 @@ class Gradients:
     def zero(self) -> None:
         """Empty the accumulator."""
         self._first, self._chunks = None, 0
-        self._changes.zero_()
-        self._weights[:] = 0
+        if self._has_buffers:
+            self._changes.zero_()
+        self._weights.fill(0)
 
     # ------------------------------------------------------------------ a chunk
 
@@ -148,12 +150,26 @@ class Gradients:
             slopes.append(slope)
             parameter.grad = None
         if not self._chunks:
-            self._first = _First(places, slopes, weight, [one for one in slopes if id(one) not in finite])
+            unknown = [one for one in slopes if id(one) not in finite] if finite else slopes
+            self._first = _First(places, slopes, weight, unknown)
         elif places:
             self._clear(places)
             torch._foreach_add_([self._views[place] for place in places], self._flattened(slopes, weight))
-        self._weights[places] += weight
+        if len(places) == len(self._weights):
+            self._weights += weight  # a fifth of what the choice of places takes
+        else:
+            self._weights[places] += weight
         self._chunks += 1
+        if self._has_buffers:
+            self._add_changes(weight)
+        for name, buffer in self._constants.items():
+            if buffer._version != self._versions[name]:
+                raise BadModel(
+                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of "
+                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: {self._remedy}"
+                )
+
+    def _add_changes(self, weight: float) -> None:
         rounded, rest, whole = self._views[-4:-1]
         if self._floats.size:
             change = self._floats.change()
@@ -164,12 +180,6 @@ class Gradients:
         if self._whole.size:
             whole.add_(_weighed(self._whole.change().to(self._kind), weight))
             self._whole.restore()
-        for name, buffer in self._constants.items():
-            if buffer._version != self._versions[name]:
-                raise BadModel(
-                    f"{self._path}: training changes the buffer {name!r} of {buffer.numel() * buffer.element_size():,} bytes; those of "
-                    f"more than {LARGEST_BUFFER >> 10} KiB have to stay as they are: {self._remedy}"
-                )
 
     def gather(self) -> None:
         """Copy the first chunk's gradients into the accumulator: their memory may change from now on."""
@@ -207,7 +217,7 @@ class Gradients:
         if self.as_left:
             assert first is not None
             self._sum, self._sum_weights = None, self._weights
-            return are_finite([*first.unknown, self._changes])
+            return are_finite([*first.unknown, self._changes] if self._has_buffers else first.unknown)
         if alone:
             self._complete()
         self._sum = self._copy.flat if alone else self._copy.bring()
@@ -222,19 +232,20 @@ class Gradients:
     def give(self, examples: float) -> None:
         """Give the parameters the gradients of the sum that was taken / `examples`, and buffers their values after it. Raises BadModel."""
         factor = self._full / examples
-        changes = self._changes if self._sum is None else self._sum[-len(self._changes) :]
-        rounded, rest, whole, _ = changes.split(self._pieces[-4:])
-        if self._whole.size:
+        if self._has_buffers:
+            changes = self._changes if self._sum is None else self._sum[-len(self._changes) :]
+            rounded, rest, whole, _ = changes.split(self._pieces[-4:])
             whole = whole.to(torch.float64) * factor
             self._check_whole(whole)
         for parameter in self._parameters:
             parameter.grad = None
         for place, slope in self._slopes(factor):
             self._parameters[place].grad = slope
-        if self._floats.size:
-            self._floats.commit(rounded.to(torch.float64) * factor + rest.to(torch.float64) * factor)
-        if self._whole.size:
-            self._whole.commit(whole.round())
+        if self._has_buffers:
+            if self._floats.size:
+                self._floats.commit(rounded.to(torch.float64) * factor + rest.to(torch.float64) * factor)
+            if self._whole.size:
+                self._whole.commit(whole.round())
 
     def _slopes(self, factor: float) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the gradients of the sum that was taken, and of which parameter each is; the sum's memory is used for it."""
@@ -252,7 +263,7 @@ class Gradients:
 
     def _check_whole(self, changes: torch.Tensor) -> None:
         wrong = (changes - changes.round()).abs() > _WHOLE
-        if not wrong.any():
+        if not wrong.any():  # so also without such buffers
             return
         for (name, buffer), one in zip(
             self._whole.buffers.items(), wrong.split(self._whole.sizes), strict=True

@@ -11,7 +11,7 @@ from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.torch.loop import current
 from elasticdl.torch.passes import Phase
-from elasticdl.torch.source import BatchSource
+from elasticdl.torch.source import BatchSource, TensorSource, rows_of
 
 
 class DataLoader:
@@ -89,19 +89,20 @@ class DataLoader:
         self._plan.lanes(1)  # raises
         self._epoch: int | None = None
         self._finished = False
+        settings: dict[str, Any] = {
+            "collate_fn": collate_fn,
+            "pin_memory": pin_memory,
+            "timeout": timeout,
+            "worker_init_fn": worker_init_fn,
+            "prefetch_factor": prefetch_factor,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        tensors = rows_of(dataset, num_workers, **settings)
         passes.use(
             self._plan,
-            BatchSource(
-                dataset,
-                self._plan,
-                num_workers,
-                collate_fn=collate_fn,
-                pin_memory=pin_memory,
-                timeout=timeout,
-                worker_init_fn=worker_init_fn,
-                prefetch_factor=prefetch_factor,
-                multiprocessing_context=multiprocessing_context,
-            ),
+            BatchSource(dataset, self._plan, num_workers, **settings)
+            if tensors is None
+            else TensorSource(tensors, self._plan),
         )
 
     def __len__(self) -> int:

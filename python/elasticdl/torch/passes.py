@@ -20,9 +20,8 @@ from elasticdl.torch.changes import GradientChanges
 from elasticdl.torch.loopstate import Clip, Mark, TorchLoopState, Trained
 from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.runtime import seed_chunk, settle_compiler
-from elasticdl.torch.source import BatchSource
 from elasticdl.worker.contract.allreduce import ChunkResult
-from elasticdl.worker.contract.loop import LoopBatch, Session
+from elasticdl.worker.contract.loop import LoopBatch, LoopSource, Session
 
 _NOTHING = ChunkResult(0.0, 0.0)
 
@@ -70,7 +69,7 @@ class Passes:
         self._spare: Any = None
         self._batch = LoopBatch(0, 0, 0, 0, None)
 
-    def use(self, plan: LoopPlan, source: BatchSource) -> None:
+    def use(self, plan: LoopPlan, source: LoopSource) -> None:
         """Take what data is trained on. Raises BadModel for a second one."""
         if self.plan is not None:
             raise self.wrong(

@@ -10,7 +10,7 @@ import numpy as np
 
 from elasticdl.worker import gpus
 from elasticdl.worker.imports import uncollected
-from elasticdl.worker.seeds import chunk_seeds
+from elasticdl.worker.seeds import chunk_seed
 
 _SIZES = 64
 """Numbers of examples for which code is made; for others the model would run uncompiled, with other bits."""
@@ -75,7 +75,7 @@ def seed_reading(seed: int, epoch: int, batch: int) -> None:
 def _seed(seed: int, first_place: int, second_place: int, use: int) -> tuple[int, int]:
     import torch
 
-    first, second = chunk_seeds(seed, first_place, second_place, use + 1)[use].tolist()
+    first, second = chunk_seed(seed, first_place, second_place, use)
     # The generator itself: torch.manual_seed also looks at every kind of device, which takes a hundred times as long.
     torch.default_generator.manual_seed(first << 31 | second)
     random.seed(first)

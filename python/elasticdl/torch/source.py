@@ -93,6 +93,41 @@ class BatchSource:
         del self._iterator, self._loader
 
 
+class TensorSource:
+    """Implements `elasticdl.worker.contract.loop.LoopSource` for records that are rows of tensors: those of a batch are copied together.
+
+    A batch has the bits that PyTorch's DataLoader makes of one record after the other, which takes several times as long. Nothing draws
+    from a generator, so none is seeded.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], plan: LoopPlan) -> None:
+        """`tensors`: see `rows_of`."""
+        self._tensors, self._order = tensors, BatchOrder(plan)
+
+    def want(self, keys: Sequence[ChunkKey]) -> None:
+        """Do nothing: copying is all that there is to do."""
+
+    def get(self, key: ChunkKey) -> tuple[int, int, Any]:
+        """Return the number of a batch's records, that none of them was bad, and the batch."""
+        records = torch.tensor(self._order.records(key[0], key[1]))
+        return len(records), 0, [one.index_select(0, records.to(one.device)) for one in self._tensors]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def rows_of(dataset: Any, num_workers: int, **settings: Any) -> Sequence[torch.Tensor] | None:
+    """Return the tensors of which a batch can be copied; None where PyTorch's own way may give something else, or refuses a setting."""
+    if num_workers or any(settings.values()) or type(dataset) is not torch.utils.data.TensorDataset:
+        return None
+    tensors: Sequence[torch.Tensor] = dataset.tensors
+    # Records of others are no plain rows, or a batch of them has another layout in memory.
+    plain = all(
+        type(one) is torch.Tensor and one.layout is torch.strided and one.is_contiguous() for one in tensors
+    )
+    return tensors if plain and not any(one.requires_grad for one in tensors) else None
+
+
 class _Order:
     """The batch sampler: it yields what is expected, as `SeededReading` reads it.
 

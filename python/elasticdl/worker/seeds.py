@@ -12,14 +12,20 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
+_PLACES, _HALVES = struct.Struct("<QQQQ"), struct.Struct("<II")
+_LIMIT = 2**31 - 1
+
 
 def chunk_seeds(seed: int, step: int, lane: int, generators: int) -> npt.NDArray[np.int64]:
     """Return the states of a model's seed generators for one chunk, of shape [generators, 2] and below 2³¹ (every framework's int)."""
-    key = struct.pack("<QQQ", seed & (2**64 - 1), step, lane)
     states = np.empty((generators, 2), np.int64)
     for index in range(generators):
-        digest = hashlib.blake2b(
-            key + struct.pack("<Q", index), digest_size=8, person=b"elasticdl-seed"
-        ).digest()
-        states[index] = np.frombuffer(digest, "<u4") & 0x7FFFFFFF
+        states[index] = chunk_seed(seed, step, lane, index)
     return states
+
+
+def chunk_seed(seed: int, step: int, lane: int, generator: int) -> tuple[int, int]:
+    """Return the state of one seed generator for one chunk, by its place among them: a row of `chunk_seeds`."""
+    key = _PLACES.pack(seed & (2**64 - 1), step, lane, generator)
+    first, second = _HALVES.unpack(hashlib.blake2b(key, digest_size=8, person=b"elasticdl-seed").digest())
+    return first & _LIMIT, second & _LIMIT

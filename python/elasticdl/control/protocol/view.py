@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import KeysView
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, NewType
 
 from elasticdl.data.plan.shard import Position
@@ -77,6 +78,12 @@ def _index(members: tuple[Peer, ...]) -> _Index:
         ranks = {peer.id: rank for rank, peer in enumerate(members)}
         index = _last_index = _Index(members, ranks, {peer.name: peer for peer in members})
     return index
+
+
+@lru_cache(maxsize=4)
+def _lanes_of(owners: tuple[int, ...], rank: int) -> frozenset[int]:
+    """Return the lanes that have this owner; a member asks for its own several times in each step."""
+    return frozenset(lane for lane, owner in enumerate(owners) if owner == rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,7 @@ class View:
             step: number of the step that is to be committed (the view's first is `base.step + 1`).
             lanes: K of that step.
         """
-        owners = self.first if step == self.base.step + 1 else self.later[:lanes]
-        return frozenset(lane for lane, owner in enumerate(owners) if owner == rank)
+        return _lanes_of(self.first if step == self.base.step + 1 else self.later[:lanes], rank)
 
     @property
     def digest(self) -> int:

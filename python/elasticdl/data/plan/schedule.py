@@ -52,6 +52,8 @@ class Schedule:
         self.num_epochs = num_epochs
         self.max_step = max_step
         self.evaluation = evaluation
+        self._one_chunk = ledger.records_per_task <= ledger.minibatch_size
+        """Each task is a chunk, so that each wave is a step: as in all custom training loops."""
         # The same wave is asked for once per step of it.
         self._wave_length = lru_cache(maxsize=4)(self._find_wave_length)
 
@@ -79,7 +81,7 @@ class Schedule:
         """
         if position.lanes == 0:
             raise ValueError(f"no step can be made at {position}: the data has ended")
-        if position.chunk + 1 < self.wave_length(position):
+        if not self._one_chunk and position.chunk + 1 < self.wave_length(position):
             return Position(position.epoch, position.first_task, position.lanes, position.chunk + 1)
         next_task = position.first_task + position.lanes
         if next_task < self.ledger.num_tasks:
@@ -114,11 +116,14 @@ class Schedule:
 
         Where the data has ended it is 0.
         """
+        return self._cut(position.epoch, position.first_task, wave_lanes)
+
+    def _cut(self, epoch: int, first_task: int, wave_lanes: int) -> int:
         if wave_lanes < 1:
             raise ValueError(f"a wave has at least one lane; got {wave_lanes}")
-        if self._data_ended(position.epoch):
+        if self._data_ended(epoch):
             return 0
-        return min(wave_lanes, self.ledger.num_tasks - position.first_task)
+        return min(wave_lanes, self.ledger.num_tasks - first_task)
 
     def wave_length(self, position: Position) -> int:
         """Return the number of steps of the wave that `position` is in."""
@@ -174,8 +179,7 @@ class Schedule:
         return after.epoch > before.epoch
 
     def _wave(self, epoch: int, first_task: int, wave_lanes: int) -> Position:
-        lanes = self.cut(Position(epoch, first_task, 0, 0), wave_lanes)
-        return Position(epoch, first_task, lanes, 0)
+        return Position(epoch, first_task, self._cut(epoch, first_task, wave_lanes), 0)
 
     def _data_ended(self, epoch: int) -> bool:
         return 0 < self.num_epochs <= epoch

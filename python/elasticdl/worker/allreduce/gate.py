@@ -93,3 +93,11 @@ class StateGate:
     def _without(self, task: int) -> tuple[TaskLeased, ...]:
         """Return the leases but for that of a task that is done."""
         return tuple(one for one in self.leases if one.kind != TaskKind.EVALUATE or one.task != task)
+
+
+_BLANK = StateGate()
+
+
+def gate_of(state: StateId) -> StateGate:
+    """Return the gate of a state of which nothing is known; each step makes one, and a copy is cheaper than a new value."""
+    return replace(_BLANK, state=state)

@@ -13,7 +13,7 @@ of these changes what may be promised, so that no rule can be checked without th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.frozen import replace
@@ -50,7 +50,7 @@ from elasticdl.control.protocol.view import SNAPSHOT, MemberId, StateId, View, V
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.worker.allreduce.accumulator import NOTHING, Accumulator
-from elasticdl.worker.allreduce.gate import StateGate
+from elasticdl.worker.allreduce.gate import StateGate, gate_of
 from elasticdl.worker.allreduce.outstanding import Outstanding, Work
 from elasticdl.worker.allreduce.snapshots import Saving, Snapshots
 from elasticdl.worker.events import (
@@ -188,8 +188,8 @@ class Member:
     @property
     def beat(self) -> tuple[int, int, int]:
         """Return what the heartbeat says: view, step under way, progress."""
-        step = 0 if self.view is None else self._step(self.view)
-        return self.current, step, self.outstanding.progress
+        view, progress = self.view, self.outstanding.progress
+        return (NO_VIEW, 0, progress) if view is None else (view.id, self._step(view), progress)
 
     def _step(self, view: View) -> int:
         """Return the number of the step under way."""
@@ -204,7 +204,12 @@ class Member:
 
     def _is_closed(self) -> bool:
         """G1: nothing is computed from my state, or committed, before its gate has been passed."""
-        if self.gate.passed or self.state is None or self.position is None:
+        if (
+            self.schedule.evaluation is None
+            or self.gate.passed
+            or self.state is None
+            or self.position is None
+        ):
             return False
         return self.schedule.is_gate(self.position, self.state.step)
 
@@ -504,7 +509,22 @@ class Member:
     ) -> Member:
         """Take the outcome of a piece of work; one whose view was sealed meanwhile has no effect but what it left in memory."""
         work, heal = self.outstanding.work, self.outstanding.heal
-        match event:
+        match event:  # first what comes in every step
+            case ChunkComputed():
+                return self._count_chunk(event) if isinstance(work, Compute) else self
+            case RingCompleted(view, step, trailer):
+                if not isinstance(work, Contribute) or (work.view, work.step) != (view, step):
+                    return self
+                result = trailer if self._may_commit_in(view) else self.result
+                return self._back(heal=False, result=result)
+            case Applied(state, stop):
+                if not isinstance(work, Commit) or work.state != state:
+                    return self
+                after = self._back(heal=False)
+                if not stop:
+                    return after._after_commit(work, out)
+                # The wish comes before any promise, so that the view that answers is the last one.
+                return after._say_stop(stop, out)._after_commit(work, out)._seal_to_stop(out)
             case Healed(view):
                 if heal is None or heal.view != view:
                     return self
@@ -515,27 +535,12 @@ class Member:
                 after = self._back(heal=True)
                 is_wanted = after.active and after.failure is None
                 return after._abort(MemberId(heal.source), how, out) if is_wanted else after
-            case ChunkComputed():
-                return self._back(heal=False)._count_chunk(event) if isinstance(work, Compute) else self
-            case RingCompleted(view, step, trailer):
-                if not isinstance(work, Contribute) or (work.view, work.step) != (view, step):
-                    return self
-                after = self._back(heal=False)
-                return replace(after, result=trailer) if after._may_commit_in(view) else after
             case RingFailed(view, _, accused, how):
                 if not isinstance(work, Contribute) or work.view != view:
                     return self
                 after = self._back(heal=False)
                 is_wanted = after.active and after.failure is None
                 return after._break_ring(accused, how, out) if is_wanted else after
-            case Applied(state, stop):
-                if not isinstance(work, Commit) or work.state != state:
-                    return self
-                after = self._back(heal=False)
-                if not stop:
-                    return after._after_commit(work, out)
-                # The wish comes before any promise, so that the view that answers is the last one.
-                return after._say_stop(stop, out)._after_commit(work, out)._seal_to_stop(out)
             case ChunkEvaluated():
                 return self._back(heal=False)._evaluated(event, out) if isinstance(work, Evaluate) else self
             case MetricsComputed():
@@ -552,8 +557,8 @@ class Member:
                 return self._back(heal=False)._report_export(work, path, digest, metrics, out)
         assert_never(event)
 
-    def _back(self, *, heal: bool) -> Member:
-        return replace(self, outstanding=self.outstanding.back(heal=heal))
+    def _back(self, *, heal: bool, **changes: Any) -> Member:
+        return replace(self, outstanding=self.outstanding.back(heal=heal), **changes)
 
     def _cancel(self, out: Out) -> Member:
         """Take back work that had no effect."""
@@ -572,7 +577,8 @@ class Member:
         assert self.position is not None
         task = self.schedule.task(self.position, event.lane).id
         chunk = Contribution(event.lane, task, self.position.chunk, event.records, event.bad)
-        return replace(self, accumulator=self.accumulator.with_chunk(chunk, event.examples, event.loss))
+        added = self.accumulator.with_chunk(chunk, event.examples, event.loss)
+        return self._back(heal=False, accumulator=added)
 
     def _healed(self, event: Healed, out: Out) -> Member:
         """Hold the view's base now; a healed member starts with an empty accumulator (M2)."""
@@ -664,9 +670,9 @@ class Member:
         if self.gate.evaluated is not None:
             self._send(self.gate.evaluated, out)
 
-    def _give(self, work: Work, out: Out) -> Member:
+    def _give(self, work: Work, out: Out, **changes: Any) -> Member:
         out.append(work)
-        return replace(self, outstanding=replace(self.outstanding, work=work))
+        return replace(self, outstanding=replace(self.outstanding, work=work), **changes)
 
     def _compute(self, lane: int, out: Out) -> Member:
         assert self.position is not None
@@ -688,7 +694,7 @@ class Member:
         given = self.accumulator if self.whole else NOTHING
         trailer = given.trailer(lanes, flag=self._raises_flag(view))
         work = Contribute(view.id, self._step(view), lanes, given.chunks, trailer, blank=not self.whole)
-        return replace(self, contributed=True)._give(work, out)
+        return self._give(work, out, contributed=True)
 
     def _raises_flag(self, view: View) -> bool:
         """Tell everybody that the master wants a change; a courtesy, nothing rests on it."""
@@ -718,15 +724,16 @@ class Member:
         after = self.schedule.advance(position, view.wave_lanes)
         new = StateId(state.step + 1, view.id)
         commit = Commit(view.id, new, after, trailer, self.schedule.epoch_ended(position, after))
-        return replace(
-            self,
+        return self._give(
+            commit,
+            out,
             state=new,
             position=after,
             accumulator=NOTHING,
-            gate=StateGate(new),
+            gate=gate_of(new),
             contributed=False,
             result=None,
-        )._give(commit, out)
+        )
 
     def _after_commit(self, commit: Commit, out: Out) -> Member:
         if not self._may_commit_in(commit.view):

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -82,8 +83,12 @@ from elasticdl.worker.result import written_result
 from elasticdl.worker.settings import AHEAD, Beats, LoopSettings, value_of
 from elasticdl.worker.steprecorder import StepRecorder
 
+_LOOKED_UP = 4 * AHEAD
+"""Chunks that are looked up and announced together; how many of them are read ahead is the source's affair."""
 _PROGRESS_SECONDS = 0.05
 """Between two steps of which the master hears: a message takes a third of a millisecond of the worker that sends it."""
+_TELLING, _AT_ONCE = (Connected, Disconnected, Tick), (CloseView, OpenView, Exit)
+"""Events before which something may have to be said, and instructions that do not wait for the main thread: tuples, as unions are slow."""
 _PHASES = {
     Contribute: "ring",
     Commit: "apply",
@@ -193,7 +198,8 @@ class AllReduceWorker:
     def feed(self, event: Event) -> None:
         """Give an event to the machine and carry out what can't wait; callable from every thread."""
         with self._lock:
-            self._tell_late(event)
+            if isinstance(event, _TELLING):
+                self._tell_late(event)
             self._machine, instructions = self._machine.handle(event)
             for instruction in instructions:
                 self._carry_out(instruction)
@@ -213,17 +219,18 @@ class AllReduceWorker:
         self._heart.set(view, step, progress | self._at_placeholder)
 
     def _carry_out(self, instruction: Instruction) -> None:
-        match instruction:
-            case Send(message):
-                self._say(message)
-                return
-            case CloseView():
-                self._close_view(instruction)
-                return
-            case OpenView(view):
-                self._open_view(view)
-            case Exit():
-                self._leaving(instruction)
+        if isinstance(instruction, Send):
+            self._say(instruction.message)
+            return
+        if isinstance(instruction, _AT_ONCE):
+            match instruction:
+                case CloseView():
+                    self._close_view(instruction)
+                    return
+                case OpenView(view):
+                    self._open_view(view)
+                case Exit():
+                    self._leaving(instruction)
         self._numbers += 1
         self._queue.put(Item(self._numbers, instruction))
 
@@ -238,12 +245,12 @@ class AllReduceWorker:
         self._tell_untold()
         self._send(message)
 
-    def _tell_late(self, event: Event) -> None:
+    def _tell_late(self, event: Connected | Disconnected | Tick) -> None:
         """Say how far the group is, if that has waited; on a new connection a member first says who it is, and that says it, too."""
-        if isinstance(event, Connected | Disconnected):
-            self._untold = None
-        elif isinstance(event, Tick):
+        if isinstance(event, Tick):
             self._tell_untold()
+        else:
+            self._untold = None
 
     def _tell_untold(self) -> None:
         if self._untold is not None:
@@ -341,6 +348,8 @@ class AllReduceWorker:
     def _work(self, item: Item) -> None:
         instruction = item.instruction
         match instruction:
+            case Contribute():  # first what comes in every step
+                self._contribute(instruction, item)
             case Commit():
                 reason = self.apply(instruction)
                 self.applied(instruction, reason)
@@ -357,15 +366,13 @@ class AllReduceWorker:
             case ServeState():
                 if not self.stale(item):
                     self._serve(instruction)
-            case Heal() | Compute() | Contribute() | Evaluate() | ComputeMetrics() | Export():
+            case Heal() | Compute() | Evaluate() | ComputeMetrics() | Export():
                 if self.stale(item):
                     self.feed(WorkCancelled())
                 elif isinstance(instruction, Heal):
                     self._heal(instruction)
                 elif isinstance(instruction, Compute):
                     self._compute(instruction)
-                elif isinstance(instruction, Contribute):
-                    self._contribute(instruction, item)
                 elif isinstance(instruction, Export):
                     self._export(instruction)
                 else:
@@ -406,12 +413,9 @@ class AllReduceWorker:
         self._plan_of = (view.id, compute.step)
         while self._needs and self._needs[0].step < compute.step:
             self._needs.popleft()
-        while len(self._needs) < AHEAD:
-            following = next(self._plan, None)
-            if following is None:
-                break
-            self._needs.append(following)
-        self._chunks.want([need.key for need in self._needs if need.key is not None])
+        if len(self._needs) < AHEAD:
+            self._needs.extend(islice(self._plan, _LOOKED_UP - len(self._needs)))
+            self._chunks.want([need.key for need in self._needs if need.key is not None])
         for need in self._needs:
             if need.step == compute.step and need.lane == compute.lane:
                 return need
@@ -453,8 +457,8 @@ class AllReduceWorker:
 
     def _contribute(self, work: Contribute, item: Item) -> None:
         with self._lock:
-            ring, view = self._ring, self._view
-        if ring is None or view is None or self.stale(item):
+            ring, view, is_stale = self._ring, self._view, self.stale(item)
+        if ring is None or view is None or is_stale:
             self.feed(WorkCancelled())
             return
         if self._audit is not None and work.lines:
