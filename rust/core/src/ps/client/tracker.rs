@@ -102,7 +102,8 @@ impl State {
 struct Job {
     wanted: Option<Wanted>,
     found: Found,
-    pulls: BTreeMap<u32, State>,
+    /// By slot, ascending.
+    pulls: Vec<(u32, State)>,
     pushed: Option<Pushed>,
     pushes: Vec<State>,
     /// It may take several messages to a server.
@@ -253,23 +254,26 @@ impl RequestTracker {
         let catalog = &self.catalog;
         let is_large = room(catalog, wanted.as_ref(), pushed.as_ref()) > ROOM;
         let mut found = Found::default();
-        let mut pulls = BTreeMap::new();
+        let mut slots: Vec<u32> = Vec::new();
         for batch in wanted.iter().flat_map(|wanted| &wanted.batches) {
             let numbers = catalog.numbers(batch.table(), batch.ids());
             found.rows.push(vec![0.0; numbers]);
-            pulls.extend(batch.slots().map(|slot| (slot, State::Due(now))));
+            slots.extend(batch.slots());
         }
         for variable in wanted.iter().flat_map(|wanted| &wanted.variables) {
-            pulls.insert(catalog.slot_of_variable(*variable), State::Due(now));
+            slots.push(catalog.slot_of_variable(*variable));
         }
-        for (_, slots) in wanted.iter().flat_map(|wanted| &wanted.listed) {
-            pulls.extend(slots.clone().map(|slot| (slot, State::Due(now))));
+        for (_, listed) in wanted.iter().flat_map(|wanted| &wanted.listed) {
+            slots.extend(listed.clone());
         }
+        slots.sort_unstable();
+        slots.dedup();
+        let pulls = slots.into_iter().map(|slot| (slot, State::Due(now)));
         let pushes = vec![State::Due(now); pushed.as_ref().map_or(0, Pushed::len)];
         let job = Job {
             wanted,
             found,
-            pulls,
+            pulls: pulls.collect(),
             pushed,
             pushes,
             is_large,
@@ -441,7 +445,9 @@ impl RequestTracker {
         };
         let words = ask.write();
         for slot in &pulls {
-            job.pulls.insert(*slot, State::Asked(server));
+            if let Some(state) = of_pull(&mut job.pulls, *slot) {
+                *state = State::Asked(server);
+            }
         }
         for at in &pushes {
             if let Some(state) = job.pushes.get_mut(*at) {
@@ -493,7 +499,7 @@ impl RequestTracker {
                     let wanted = job.wanted.as_ref()?;
                     let asked = pull_of(&self.catalog, wanted, slot, &self.came);
                     let pulled = wire::pulled(&mut reader, &self.catalog, &asked).ok()?;
-                    let state = job.pulls.get_mut(&slot)?;
+                    let state = of_pull(&mut job.pulls, slot)?;
                     if *state == State::Done {
                         continue; // another server has answered meanwhile
                     }
@@ -584,7 +590,7 @@ impl RequestTracker {
         let Some(job) = self.jobs.get_mut(&ticket) else {
             return;
         };
-        let is_found = job.pulls.values().all(|state| *state == State::Done);
+        let is_found = job.pulls.iter().all(|(_, state)| *state == State::Done);
         let is_pushed = job.pushes.iter().all(|state| *state == State::Done);
         if is_found && job.wanted.take().is_some() {
             let found = std::mem::take(&mut job.found);
@@ -613,7 +619,8 @@ impl RequestTracker {
         self.requests.retain(|_, request| request.server != server);
         for job in self.jobs.values_mut() {
             job.may_be_due = true;
-            for state in job.pulls.values_mut().chain(&mut job.pushes) {
+            let pulls = job.pulls.iter_mut().map(|(_, state)| state);
+            for state in pulls.chain(&mut job.pushes) {
                 state.again(server, now);
             }
         }
@@ -643,6 +650,12 @@ impl RequestTracker {
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
+}
+
+/// Return how far the pull of a slot is.
+fn of_pull(pulls: &mut [(u32, State)], slot: u32) -> Option<&mut State> {
+    let at = pulls.binary_search_by_key(&slot, |(of, _)| *of).ok()?;
+    pulls.get_mut(at).map(|(_, state)| state)
 }
 
 /// Return the entry of a slot, if it is known.

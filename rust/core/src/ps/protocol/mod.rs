@@ -1,4 +1,5 @@
 //! What servers and clients agree on: messages, stamps, streams, placement, the catalog, steps.
+mod bitmap;
 pub mod catalog;
 pub mod error;
 pub mod part;

@@ -10,9 +10,8 @@
         clippy::unwrap_used
     )
 )]
-use std::collections::BTreeMap;
-
 use crate::ps::memory::hash;
+use crate::ps::protocol::bitmap::Bitmap;
 use crate::ps::protocol::error::Malformed;
 
 /// Whose gradient a push is: the task's place in the ledger, and the chunk in it.
@@ -41,19 +40,35 @@ pub enum Memory {
 }
 
 /// The memory of one slot.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Stamps {
-    low: u64,
     roll_back: u64,
-    /// Bits of the chunks held, for tasks from `low` on.
-    tasks: BTreeMap<u64, Vec<u64>>,
+    /// The chunks held, of tasks from `low` on.
+    chunks: Bitmap,
     proof: Proof,
 }
+
+/// Equal if they say the same, however it lies in memory.
+impl PartialEq for Stamps {
+    fn eq(&self, other: &Stamps) -> bool {
+        let all = |stamps: &Stamps| {
+            (
+                stamps.low(),
+                stamps.roll_back,
+                stamps.proof,
+                stamps.chunks.tasks(),
+            )
+        };
+        all(self) == all(other)
+    }
+}
+
+impl Eq for Stamps {}
 
 impl Stamps {
     /// Return the first task of which anything is remembered.
     pub fn low(&self) -> u64 {
-        self.low
+        self.chunks.low()
     }
 
     /// Return the roll-back that the slot's content comes from.
@@ -71,12 +86,12 @@ impl Stamps {
     /// Nothing of the tasks from `low` on may have been forgotten: the master sees to that while slots are cut.
     pub fn proof_at(&self, low: u64, above: &[u64]) -> Proof {
         let mut proof = self.proof;
-        let beyond = self
-            .tasks
+        let tasks = self.chunks.tasks();
+        let beyond = tasks
             .range(low..)
             .filter(|(task, _)| above.binary_search(task).is_err());
         for (task, words) in beyond {
-            for (chunk, _) in (0..=u16::MAX).zip(bits(words)).filter(|(_, held)| *held) {
+            for chunk in held(words) {
                 proof.count = proof.count.wrapping_sub(1);
                 proof.sum = proof.sum.wrapping_sub(hash::stamp(*task, chunk));
             }
@@ -86,42 +101,31 @@ impl Stamps {
 
     /// Return the first task of which and of all later ones nothing is held.
     pub fn until(&self) -> u64 {
-        self.tasks
-            .last_key_value()
-            .map_or(self.low, |(task, _)| task.saturating_add(1))
+        let tasks = self.chunks.tasks();
+        let last = tasks.last_key_value();
+        last.map_or(self.low(), |(task, _)| task.saturating_add(1))
     }
 
     /// Forget all tasks and begin at this one: from now on numbers mean other tasks. What was applied stays counted.
     pub fn renumber(&mut self, low: u64) {
-        self.low = low;
-        self.tasks.clear();
+        self.chunks = Bitmap::new(low);
     }
 
     /// Return what is known of a stamp.
     pub fn look(&self, stamp: Stamp) -> Memory {
-        if stamp.task < self.low {
-            return Memory::Closed;
+        if stamp.task < self.low() {
+            Memory::Closed
+        } else if self.chunks.holds(stamp) {
+            Memory::Held
+        } else {
+            Memory::Unknown
         }
-        let (word, bit) = place(stamp.chunk);
-        let held = self
-            .tasks
-            .get(&stamp.task)
-            .and_then(|words| words.get(word))
-            .is_some_and(|word| word >> bit & 1 == 1);
-        if held { Memory::Held } else { Memory::Unknown }
     }
 
     /// Remember a stamp that is applied now.
     pub fn add(&mut self, stamp: Stamp) {
         debug_assert_eq!(self.look(stamp), Memory::Unknown);
-        let (word, bit) = place(stamp.chunk);
-        let words = self.tasks.entry(stamp.task).or_default();
-        if words.len() <= word {
-            words.resize(word.saturating_add(1), 0);
-        }
-        if let Some(word) = words.get_mut(word) {
-            *word |= 1 << bit;
-        }
+        self.chunks.add(stamp);
         // As the sum: what a forged snapshot says may be anything.
         self.proof.count = self.proof.count.wrapping_add(1);
         self.proof.sum = self
@@ -132,9 +136,8 @@ impl Stamps {
 
     /// Forget tasks below `low`, if that is from this roll-back or a later one (rule R10).
     pub fn raise(&mut self, low: u64, roll_back: u64) {
-        if roll_back >= self.roll_back && low > self.low {
-            self.low = low;
-            self.tasks = self.tasks.split_off(&low);
+        if roll_back >= self.roll_back && low > self.low() {
+            self.chunks.raise(low);
         }
     }
 
@@ -146,13 +149,14 @@ impl Stamps {
     /// Append it to `bytes`: low, roll-back, count, sum, number of tasks, and for each its number, words and bits; all u64, little endian.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let mut put = |number: u64| bytes.extend_from_slice(&number.to_le_bytes());
-        put(self.low);
+        put(self.low());
         put(self.roll_back);
         put(self.proof.count);
         put(self.proof.sum as u64);
         put((self.proof.sum >> 64) as u64);
-        put(self.tasks.len() as u64);
-        for (task, words) in &self.tasks {
+        let tasks = self.chunks.tasks();
+        put(tasks.len() as u64);
+        for (task, words) in &tasks {
             put(*task);
             put(words.len() as u64);
             words.iter().for_each(|word| put(*word));
@@ -164,23 +168,33 @@ impl Stamps {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let mut take = || words.next().ok_or(Malformed("a slot's memory is cut off"));
+        let low = take()?;
         let mut stamps = Stamps {
-            low: take()?,
             roll_back: take()?,
-            ..Stamps::default()
+            chunks: Bitmap::new(low),
+            proof: Proof {
+                count: take()?,
+                sum: u128::from(take()?) | u128::from(take()?) << 64,
+            },
         };
-        stamps.proof.count = take()?;
-        stamps.proof.sum = u128::from(take()?) | u128::from(take()?) << 64;
+        let mut before = None;
         for _ in 0..take()? {
             let (task, length) = (take()?, take()?);
-            let before = stamps.tasks.last_key_value().map(|(task, _)| *task);
-            if task < stamps.low || before >= Some(task) || length > CHUNK_WORDS {
+            if task < low || before >= Some(task) || length > CHUNK_WORDS {
                 return Err(Malformed(
                     "a slot's memory has tasks that are over, out of order or too long",
                 ));
             }
-            let bits = (0..length).map(|_| take()).collect::<Result<_, _>>()?;
-            stamps.tasks.insert(task, bits);
+            before = Some(task);
+            let bits: Vec<u64> = (0..length).map(|_| take()).collect::<Result<_, _>>()?;
+            if bits.last().is_none_or(|last| *last == 0) {
+                return Err(Malformed(
+                    "a slot's memory has a task with nothing at its end",
+                ));
+            }
+            for chunk in held(&bits) {
+                stamps.chunks.add(Stamp { task, chunk });
+            }
         }
         if words.next().is_some() || !rest.is_empty() {
             return Err(Malformed("a slot's memory has more than it says"));
@@ -192,15 +206,13 @@ impl Stamps {
 /// Words that the bits of all chunks of a task take.
 const CHUNK_WORDS: u64 = (1 << 16) / 64;
 
-/// Return the bits of words, the lowest first.
-fn bits(words: &[u64]) -> impl Iterator<Item = bool> {
-    words
+/// Return the chunks whose bits are set in words.
+fn held(words: &[u64]) -> impl Iterator<Item = u16> {
+    let bits = words
         .iter()
-        .flat_map(|word| (0..64).map(move |bit| word >> bit & 1 == 1))
-}
-
-fn place(chunk: u16) -> (usize, u16) {
-    (usize::from(chunk) / 64, chunk % 64)
+        .flat_map(|word| (0..64).map(move |bit| word >> bit & 1 == 1));
+    let chunks = (0..=u16::MAX).zip(bits);
+    chunks.filter_map(|(chunk, is_held)| is_held.then_some(chunk))
 }
 
 #[cfg(test)]
