@@ -31,6 +31,7 @@ from elasticdl.worker.events import Connected, Exit, News, ProgramError, Receive
 from elasticdl.worker.loop.control import Left
 from elasticdl.worker.loop.plain import PlainJob
 from elasticdl.worker.loop.session import JobSession
+from elasticdl.worker.printedlines import PrintedLines
 from elasticdl.worker.steprecorder import StepRecorder
 from tests.core.members import member, open_endpoint
 from tests.worker.synchronous import SECONDS
@@ -53,6 +54,7 @@ class PlayedProcess:
         self.beats: list[tuple[int, ...]] = []
         self.heart = SimpleNamespace(set=lambda *beat: self.beats.append(beat), alive=lambda: None)
         self.recorder = StepRecorder(self.send)
+        self.lines = PrintedLines(self.note)
         self.said: list[MemberMessage] = []
         self.left: list[Exit] = []
         self.reported: list[ProgramError] = []

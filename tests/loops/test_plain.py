@@ -142,6 +142,14 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
         train(**settings)
 
 
+def test_a_result_that_is_no_function_is_refused_before_training() -> None:
+    job = PlainJob(LocalSession())
+    with pytest.raises(
+        BadInput, match="expected a function that writes to the path that it is given; got a ndarray"
+    ):
+        job.result(np.zeros(2), "made.npy")  # type: ignore[arg-type]
+
+
 def test_a_loop_that_leaves_steps_out_is_refused() -> None:
     job = PlainJob(LocalSession())
     with pytest.raises(BadInput, match=r"not followed by job\.step"):

@@ -318,6 +318,14 @@ def test_stop_ends_the_loops() -> None:
         made.finish()
 
 
+def test_a_result_that_is_no_function_is_refused_before_training() -> None:
+    with (
+        job() as made,
+        refused("job.result: expected a function that writes to the path that it is given; got a dict"),
+    ):
+        made.result({"weight": 1}, "made.pt")
+
+
 PROGRAM = """
 import torch, elasticdl.torch as edl
 job = edl.init()

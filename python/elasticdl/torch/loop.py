@@ -16,6 +16,7 @@ from elasticdl.torch.namedvalues import NamedValues
 from elasticdl.torch.passes import Passes
 from elasticdl.torch.runtime import seed_chunk
 from elasticdl.worker.contract.loop import Session
+from elasticdl.worker.loop.result import writing
 from elasticdl.worker.loop.starting import start
 
 
@@ -96,7 +97,7 @@ class Job:
 
         `path`: where it is published if the program runs alone; in a job that is `--output`. A reader never finds a part of it.
         """
-        self.passes.set_write(write)
+        self.passes.set_write(writing(write))
         self.passes.session.put_result_at(path)
 
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:

@@ -58,6 +58,7 @@ from elasticdl.worker.events import (
     Received,
     Tick,
 )
+from elasticdl.worker.printedlines import PrintedLines
 from elasticdl.worker.steprecorder import StepRecorder
 from elasticdl.worker.storagenotes import StorageNotes
 
@@ -89,6 +90,7 @@ class MemberProcess:
         checkpoint: manifest of the checkpoint with whose weights the job evaluates or predicts, as the master says it.
         heart: sends heartbeats.
         storage: says when storage does not answer.
+        lines: what the program prints for the whole job.
         recorder: records steps that somebody has asked for.
     """
 
@@ -118,6 +120,7 @@ class MemberProcess:
             )
         )
         self.storage = StorageNotes(self.send)
+        self.lines = PrintedLines(self.note)
         self.recorder = StepRecorder(self.send)
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self.id, self._on_stream, place.identity
@@ -152,6 +155,7 @@ class MemberProcess:
                     self._stream.send(found)
                 self._send_warning()
                 self.storage.connected()
+                self.lines.connected()
                 self._give(Connected())
             case StreamClosed():
                 with self._lock:

@@ -22,6 +22,7 @@ from elasticdl.errors import BadInput
 from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.loop import LoopBatch, Session
 from elasticdl.worker.loop.kept import Kept
+from elasticdl.worker.loop.result import writing
 from elasticdl.worker.loop.starting import start
 from elasticdl.worker.loop.sums import SumState
 from elasticdl.worker.loop.values import Values
@@ -145,8 +146,8 @@ class PlainJob:
 
         `path`: where it is put if the program runs alone; in a job that is `--output`.
         """
+        self._write = writing(write)
         self._session.put_result_at(path)
-        self._write = write
         if self._sums is not None:
             self._sums.write = write
 

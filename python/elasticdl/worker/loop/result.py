@@ -10,6 +10,18 @@ from elasticdl.files.output import made_beside
 from elasticdl.worker.loop.ending import NO_RESULT
 
 
+def writing(write: Callable[[str], object]) -> Callable[[str], object]:
+    """Return what a program gives to write its result.
+
+    Raises BadModel at once if it is no function: it is called only when training has ended.
+    """
+    if not callable(write):
+        raise BadModel(
+            f"job.result: expected a function that writes to the path that it is given; got a {type(write).__name__}"
+        )
+    return write
+
+
 def written_by(write: Callable[[str], object] | None, path: str) -> None:
     """Let a program write its result beside `path`, and put it there when it is whole.
 

@@ -122,7 +122,7 @@ class JobSession:
 
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""
-        self._process.note(text)
+        self._process.lines.add(text)
 
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
         """Let what the program does meanwhile take so long without being taken for a worker that hangs."""
