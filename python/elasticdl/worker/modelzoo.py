@@ -66,7 +66,7 @@ class ModelZoo(MetaPathFinder):
         sys.path[:] = [entry for entry in sys.path if entry not in self._path]
         for package in (self._name, _ANY_ZOO):
             if list(getattr(sys.modules.get(package), "__path__", ())) == [str(self.directory)]:
-                for name in [one for one in sys.modules if f"{one}.".startswith(f"{package}.")]:
+                for name in [one for one in list(sys.modules) if f"{one}.".startswith(f"{package}.")]:
                     del sys.modules[name]
 
 
