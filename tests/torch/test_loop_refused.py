@@ -83,6 +83,7 @@ class Stream(torch.utils.data.IterableDataset):
         (lambda: edl.DataLoader([]), BadData, "the data set has no record"),
         (lambda: edl.DataLoader([1, 2], 3, drop_last=True), BadData, "no record in a full batch of 3; leave drop_last out"),
         (lambda: loader_of(sampler=[1]), BadSetting, "sampler and batch_sampler can't be used"),
+        (lambda: loader_of(generator=torch.Generator()), BadSetting, "generator can't be used, since all workers have one order"),
         (lambda: loader_of(batch_sampler=[[1]]), BadSetting, "sampler and batch_sampler can't be used"),
         (lambda: loader_of(global_batch_size=12), BadSetting, "no multiple of 8"),
         (lambda: loader_of(num_epochs=-1), BadSetting, "num_epochs is a whole number from 0 on; got -1"),
@@ -172,6 +173,38 @@ def test_the_body(body: Callable[..., None], text: str) -> None:
             for batch in loader:
                 optimizer.zero_grad()
                 body(made, model, optimizer, batch)
+
+
+def test_an_optimizer_that_the_job_does_not_know() -> None:
+    with job():
+        loader, model, other = loader_of(), torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+        another = sgd(other)
+        model, optimizer = edl.elastic(model, sgd(model))
+        passed = 0
+        with refused("an optimizer that edl.elastic() was not given steps for each batch"):
+            for batch in loader:
+                backward(model, batch)
+                backward(other, batch)
+                optimizer.step()
+                another.step()
+                passed += 1
+        assert passed == 1
+
+
+def test_optimizers_of_inner_loops_and_after_training_are_nobodys_business() -> None:
+    with job():
+        loader, model, other = loader_of(), torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+        model, optimizer = edl.elastic(model, sgd(model))
+        another = None
+        for batch in loader:
+            another = sgd(other)
+            for _ in range(2):
+                backward(other, batch)
+                another.step()
+            backward(model, batch)
+            optimizer.step()
+        assert another is not None
+        another.step()
 
 
 def test_a_backward_between_the_steps_of_two_optimizers() -> None:

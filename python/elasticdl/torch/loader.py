@@ -34,8 +34,10 @@ class DataLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         prefetch_factor: int | None = None,
         multiprocessing_context: Any = None,
+        persistent_workers: bool = True,
         sampler: Any = None,
         batch_sampler: Any = None,
+        generator: Any = None,
     ) -> None:
         """Start the processes that read.
 
@@ -50,7 +52,8 @@ class DataLoader:
             num_workers: processes of this worker that read; 0: the program's own thread reads.
             collate_fn: as in `torch.utils.data.DataLoader`, like `pin_memory`, `timeout`, `worker_init_fn`, `prefetch_factor` and
                 `multiprocessing_context`.
-            sampler: refused, since the job deals out the records; so is `batch_sampler`.
+            persistent_workers: the processes that read stay until the end, whatever is said here.
+            sampler: refused, since the job deals out the records; so are `batch_sampler` and `generator`.
 
         Raises BadSetting or BadData.
         """
@@ -59,6 +62,10 @@ class DataLoader:
             raise BadSetting(
                 "edl.DataLoader: sampler and batch_sampler can't be used, since the job deals out the records; use shuffle=True, or a data "
                 "set with the order that you need (torch.utils.data.Subset)"
+            )
+        if generator is not None:
+            raise BadSetting(
+                "edl.DataLoader: generator can't be used, since all workers have one order; edl.init(seed=…) chooses it"
             )
         records = _length(dataset)
         for name, value, least in (

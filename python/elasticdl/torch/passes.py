@@ -19,6 +19,7 @@ from elasticdl.torch.building import parameters_of
 from elasticdl.torch.changes import GradientChanges
 from elasticdl.torch.loopstate import Clip, Mark, TorchLoopState, Trained
 from elasticdl.torch.namedvalues import NamedValues
+from elasticdl.torch.otheroptimizers import OtherOptimizers
 from elasticdl.torch.runtime import seed_chunk, settle_compiler
 from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.loop import LoopBatch, LoopSource, Session
@@ -85,6 +86,7 @@ class Passes:
             )
         self._check_schedulers(trained)
         self.trained = trained
+        self._others = OtherOptimizers(trained.optimizers, self._refuse_other)
         self._changes = GradientChanges(
             one for optimizer in trained.optimizers for one in parameters_of(optimizer)
         )
@@ -95,6 +97,12 @@ class Passes:
                 "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: model, optimizer, scheduler = "
                 "edl.elastic(model, optimizer, scheduler=scheduler)"
             )
+
+    def _refuse_other(self) -> None:
+        raise self.wrong(
+            "an optimizer that edl.elastic() was not given steps for each batch, so each worker trains its parameters apart, on batches of "
+            "its own; give both: edl.elastic([model, other], [optimizer, other_optimizer])"
+        )
 
     def set_write(self, write: Callable[[str], object]) -> None:
         """Take what writes the result."""
@@ -122,6 +130,7 @@ class Passes:
         batch = None if self.ended else self.session.next()
         if batch is None:
             self.ended = True
+            self._others.end()
             return None
         self._batch, self.phase = batch, Phase.FETCHED
         return batch
@@ -150,6 +159,7 @@ class Passes:
         state.gradients.begin()
         self._changes.forget()
         self._changes.looks = state.gradients.as_left
+        self._others.begin()
         seed_chunk(self.seed, batch.step, batch.lane)
         return self._spare
 
