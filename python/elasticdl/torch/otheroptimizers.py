@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ class OtherOptimizers:
         """`known`: the job's; `refuse`: raises."""
         self._known, self._refuse = known, weakref.WeakMethod(refuse)
         self._batches = 0
+        self._thread = 0
+        """Of the loop; other threads of this process may have loops of their own, and hooks are for all of them."""
         self._stepped = weakref.WeakKeyDictionary[torch.optim.Optimizer, int]()
         """Of each other one, the number of the batch for which it has stepped."""
         self._hook: Any = None
@@ -28,6 +31,7 @@ class OtherOptimizers:
     def begin(self) -> None:
         """Take what steps from now on for one of the next batch."""
         self._batches += 1
+        self._thread = threading.get_ident()
         if self._hook is None:
             self._hook = register_optimizer_step_pre_hook(self._look)
 
@@ -40,7 +44,7 @@ class OtherOptimizers:
         refuse = self._refuse()
         if refuse is None:
             self.end()
-        elif any(one is optimizer for one in self._known):
+        elif threading.get_ident() != self._thread or any(one is optimizer for one in self._known):
             return
         elif self._stepped.setdefault(optimizer, self._batches) != self._batches:
             refuse()
