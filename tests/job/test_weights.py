@@ -124,7 +124,7 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     unseen = np.setdiff1d(np.arange(3000), ids)[:40]
     rows = np.concatenate([unseen, ids[:200]])
     (tmp_path / "some.csv").write_text("id\n" + "".join(f"{one}\n" for one in rows))
-    task = functools.partial(plain.func, **{**plain.keywords, **model, "num_workers": 1})  # type: ignore[attr-defined]
+    task = functools.partial(plain.func, **{**plain.keywords, **model, "num_workers": 1})  # type: ignore[attr-defined]  # the fixture is a partial
     for name in ("training_data", "num_ps_pods", "num_epochs"):
         del task.keywords[name]
     weights = {"file": {"trained_model": output}, "servers": {"checkpoint_dir_for_init": saved}}

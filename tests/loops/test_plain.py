@@ -147,7 +147,7 @@ def test_a_result_that_is_no_function_is_refused_before_training() -> None:
     with pytest.raises(
         BadInput, match="expected a function that writes to the path that it is given; got a ndarray"
     ):
-        job.result(np.zeros(2), "made.npy")  # type: ignore[arg-type]
+        job.result(np.zeros(2), "made.npy")  # type: ignore[arg-type]  # this is what is refused
 
 
 def test_a_loop_that_leaves_steps_out_is_refused() -> None:

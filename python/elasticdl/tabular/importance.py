@@ -255,7 +255,7 @@ def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) ->
     def points_of(features: Mapping[str, Any]) -> dict[str, Any]:
         return dict(zip(points, _values(of_features, part, features), strict=True))
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def gradients(share: Any, at: Any, means: Any, kept: Any, chosen: Any) -> Any:
         here = {name: means[name] + share * (one - means[name]) for name, one in at.items()}
         with tf.GradientTape() as tape:

@@ -68,7 +68,6 @@ class Passes:
         self._weight: float | None = None
         self._loss: Any = None
         self._spare: Any = None
-        self._batch = LoopBatch(0, 0, 0, 0, None)
 
     def use(self, plan: LoopPlan, source: LoopSource) -> None:
         """Take what data is trained on. Raises BadModel for a second one."""

@@ -6,7 +6,6 @@ numbers and words are converted by name, the others one by one, so that a field 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable
@@ -90,7 +89,7 @@ from elasticdl.control.protocol.psmessages import (
     WriteResult,
 )
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
-from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, view_from_json
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, digest_of, view_from_json
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard
 
@@ -291,8 +290,8 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
         case Data(shards, validation, plan):
             body = wire.Data(shards=_shards(shards), validation=_shards(validation), plan=_loop_plan(plan))
         case NewView(view):
-            record = canonical(view)
-            body = wire.NewView(record=zlib.compress(record, _LEVEL), digest=_digest(record))
+            record = view.canonical
+            body = wire.NewView(record=zlib.compress(record, _LEVEL), digest=digest_of(record))
         case TaskLeased(kind, state, task, given):
             body = wire.TaskLeased(kind=kind, state=_state(state), task=task, body=given)
         case GateOpen(state, values, barrier):
@@ -326,11 +325,6 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded
-
-
-def canonical(view: View) -> bytes:
-    """Return the one JSON text of a view, over which its digest is computed."""
-    return json.dumps(view.to_json(), sort_keys=True, separators=(",", ":")).encode()
 
 
 # ------------------------------------------------------------------ clients
@@ -514,10 +508,6 @@ def _read_view(body: wire.NewView) -> View:
         view = view_from_json(json.loads(record))
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise Malformed(f"a view that can't be read: {error}") from error
-    if not view.digest == body.digest == _digest(record):
+    if not view.digest == body.digest == digest_of(record):
         raise Malformed(f"view {view.id} does not match its digest")
     return view
-
-
-def _digest(record: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(record, digest_size=8).digest(), "big")

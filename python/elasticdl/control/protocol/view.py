@@ -158,14 +158,23 @@ class View:
         return _lanes_of(self.first if step == self.base.step + 1 else self.later[:lanes], rank)
 
     @property
+    def canonical(self) -> bytes:
+        """Return the one JSON text of the whole content, over which the digest is computed."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode()
+
+    @property
     def digest(self) -> int:
         """Return a 64-bit digest of the whole content, for `hello` between members."""
-        body = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode()
-        return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "big")
+        return digest_of(self.canonical)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as plain JSON values; `view_from_json` is the inverse."""
         return asdict(self)
+
+
+def digest_of(canonical: bytes) -> int:
+    """Return the digest of a view by its one JSON text."""
+    return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), "big")
 
 
 def view_from_json(body: object) -> View:
