@@ -51,7 +51,7 @@ def test_the_table_of_the_job_has_all_of_it() -> None:
 def test_all_arguments_are_explained() -> None:
     loader = arguments(functions("loader.py", "DataLoader")["__init__"])
     section = PAGE.split("### DataLoader")[1].split("\n#")[0]
-    assert {name for name in loader if f"`{name}`" not in section} == {"sampler", "batch_sampler"}
+    assert not {name for name in loader if f"`{name}`" not in section}
     shown = {name for row in rows("### elastic") for name in re.findall(r"`(\w+)`", row)}
     assert shown == arguments(functions("adoption.py")["elastic"])
 

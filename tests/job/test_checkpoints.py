@@ -108,10 +108,13 @@ def test_a_killed_job_goes_on_with_any_number_of_servers(
 def test_a_job_that_has_ended_goes_on_for_another_epoch_as_if_it_had_not(
     plain: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    """With one worker slots take gradients in one order; these do not depend on weights, what Adam makes of them does on all before."""
+    """With one worker and one server, slots take gradients in one order; what Adam makes of them depends on all before.
+
+    With several servers, a slot that is busy being copied may take a minibatch after the next one: Adam shows it from the fifth digit on.
+    """
     (tmp_path / "go").touch()
     directory = tmp_path / "checkpoints"
-    plain = functools.partial(plain, optimizer="adam", num_workers=1)
+    plain = functools.partial(plain, optimizer="adam", num_workers=1, num_ps_pods=1)
     assert plain(output=tmp_path / "whole.npz").wait().code == 0
     first = plain(num_epochs=1, checkpoint_dir=directory).wait().succeeded()
     folder = checkpoints.folder_of(directory, checkpoints.numbers(directory)[-1])
@@ -130,7 +133,6 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_as_if_it_had_not(
         plain(
             checkpoint_dir_for_init=directory,
             checkpoint_dir=directory,
-            num_ps_pods=3,
             output=tmp_path / "resumed.npz",
         )
         .wait()
@@ -140,10 +142,13 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_as_if_it_had_not(
     assert f"{folder} is taken, the one before" in result.err
     assert result.summary["resumed_from"] == str(folder)
     assert checkpoints.numbers(directory)[1:] == [9, 10]
-    for resumed, whole in zip(
-        weights(tmp_path / "resumed.npz"), weights(tmp_path / "whole.npz"), strict=True
+    plain(checkpoint_dir_for_init=folder, num_ps_pods=3, output=tmp_path / "three.npz").wait().succeeded()
+    wholes = weights(tmp_path / "whole.npz")
+    for resumed, three, whole in zip(
+        weights(tmp_path / "resumed.npz"), weights(tmp_path / "three.npz"), wholes, strict=True
     ):
         np.testing.assert_array_equal(resumed, whole)
+        np.testing.assert_allclose(three, whole, rtol=1e-4)
 
 
 def test_at_the_end_of_an_epoch_data_may_be_dealt_out_otherwise(
