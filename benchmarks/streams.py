@@ -453,7 +453,15 @@ class Member:
         self.view: View | None = None
         self.sealed = ViewId(0)
         self.heart = Heart(heart, self.id, derive(all_members.token, Key.DATA), 0.5, all_members.identity)
+        self.writing = asyncio.Lock()
         self.task = asyncio.create_task(self.converse(control))
+        self.task.add_done_callback(self.ended)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """End the process, and with it the benchmark, if the conversation has failed: nobody else would notice."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            print(f"{self.name}: {error!r}", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def has(self, view: int) -> bool:
         """Tell whether a view has come."""
@@ -471,7 +479,8 @@ class Member:
         """Send to the master."""
         from elasticdl.control.protocol import codec
 
-        await self.call.write(codec.encode_member(message))
+        async with self.writing:  # a stream of gRPC takes one message at a time
+            await self.call.write(codec.encode_member(message))
 
     async def converse(self, control: str) -> None:
         """Hold the control stream."""
@@ -510,7 +519,7 @@ class Member:
             case "pending":
                 await self.seal(ViewId(message.pending.view))
             case "evicted" | "released" | "failed" | "finished":
-                print(f"{self.name}: {message}", file=sys.stderr, flush=True)
+                raise RuntimeError(f"the master takes it for lost: {message}")
 
     async def install(self, view: View) -> None:
         """Take part in a view; who lacks the base has it at once."""
