@@ -19,6 +19,7 @@ from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
+from elasticdl.errors import MasterAway
 from elasticdl.job import asking, submit
 from elasticdl.job.datafiles import predictions_draft
 from elasticdl.job.launcher import Outcome
@@ -353,6 +354,21 @@ def test_a_master_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert code == 1
     assert "master does not answer" in err
     os.close(lock)
+
+
+def test_a_job_that_ends_while_its_master_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = places.create(build(from_arguments({"model_def": "a.b", "training_data": "x", "job_name": "up"})))
+    lock, asked = place.hold(), []
+
+    def ends(*_: object) -> None:
+        asked.append(True)
+        place.summary_path.write_text('{"job": "up-1", "status": "finished"}')
+        os.close(lock)
+        raise MasterAway("its master has ended")
+
+    monkeypatch.setattr(asking, "JobClient", ends)
+    assert run("status", "up") == (0, "job     up-1\nstatus  finished\n", "")
+    assert asked == [True]
 
 
 def test_a_master_that_is_starting_is_waited_for(run: Run) -> None:

@@ -50,21 +50,26 @@ def status(job: str, opens: bool, namespace: str | None) -> int:
             click.echo(line)
         return 0
     from elasticdl.cluster.local import place as places
-    from elasticdl.job.asking import ask
+    from elasticdl.errors import BadSetting, MasterAway
+    from elasticdl.job.asking import ask, ends
 
     place = places.find(job)
-    if not place.running():
-        summary = place.summary()
-        if summary is None:
-            click.echo(
-                f"{place.name} has ended without a summary: its launcher was killed; `elasticdl list --prune` removes what it left."
-            )
-            return 1
-        display.print_traceback(summary, sys.stdout)
-        display.print_summary(summary)
-        return 0
-    for line in display.status_lines(ask(place, lambda client: client.status())):
-        click.echo(line)
+    if place.running():
+        try:
+            for line in display.status_lines(ask(place, lambda client: client.status())):
+                click.echo(line)
+            return 0
+        except (BadSetting, MasterAway):
+            if not ends(place):
+                raise
+    summary = place.summary()
+    if summary is None:
+        click.echo(
+            f"{place.name} has ended without a summary: its launcher was killed; `elasticdl list --prune` removes what it left."
+        )
+        return 1
+    display.print_traceback(summary, sys.stdout)
+    display.print_summary(summary)
     return 0
 
 

@@ -17,7 +17,7 @@ _RETRY_SECONDS = 0.1
 
 
 def ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:
-    """Ask a job's master; one that is just starting, for the first time or again, is waited for.
+    """Ask a job's master; one that is just starting, for the first time or again, is waited for while the job runs.
 
     Raises MasterAway, BadSetting if the question is refused, or if the job has ended.
     """
@@ -27,6 +27,16 @@ def ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:
             with JobClient(place.control_address, place.token()) as client:
                 return question(client)
         except MasterAway:
-            if time.monotonic() > until:
+            if time.monotonic() > until or not place.running():
                 raise
         time.sleep(_RETRY_SECONDS)
+
+
+def ends(place: JobPlace) -> bool:
+    """Tell whether a job has ended, once its launcher has written how if it is about to."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while place.running():
+        if place.has_token() or time.monotonic() > until:
+            return False
+        time.sleep(_RETRY_SECONDS)  # another process's lock has no event
+    return True

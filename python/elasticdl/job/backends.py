@@ -16,7 +16,7 @@ from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus
 from elasticdl.errors import BadSetting, JobFailed, MasterAway
 from elasticdl.job import page
-from elasticdl.job.asking import PATIENCE_SECONDS, ask
+from elasticdl.job.asking import ask, ends
 from elasticdl.job.display import Display
 from elasticdl.job.launcher import Watch
 from elasticdl.job.logs import merged
@@ -120,7 +120,7 @@ class LocalBackend:
             try:
                 return ask(self._place, lambda client: client.status())
             except (BadSetting, MasterAway):
-                if not self._ends():
+                if not ends(self._place):
                     raise
         return page.status_at_the_end(self.name, self.spec(), self._place.summary() or {})
 
@@ -163,7 +163,7 @@ class LocalBackend:
         try:
             ask(self._place, lambda client: client.stop(reason))
         except (BadSetting, MasterAway):
-            if not self._ends():
+            if not ends(self._place):
                 raise
 
     def scale(self, workers: int | None, servers: int | None) -> None:
@@ -184,15 +184,6 @@ class LocalBackend:
         return found or self._served.address(
             lambda: page.recording_at_the_end(self._place), page.LocalLogs(self._place)
         )
-
-    def _ends(self) -> bool:
-        """Tell whether the job has ended, once its launcher has written how if it is about to."""
-        until = time.monotonic() + PATIENCE_SECONDS
-        while self._place.running():
-            if self._place.has_token() or time.monotonic() > until:
-                return False
-            time.sleep(_LOOK_SECONDS)
-        return True
 
 
 class PodBackend:
