@@ -228,7 +228,7 @@ class Passes:
         result = _NOTHING
         if gives and weight and batch.batch is not None:
             state.gradients.end(weight, self._changes.finite())
-            result = ChunkResult(weight, 0.0 if self._loss is None else float(self._loss) * weight)
+            result = ChunkResult(weight, None if self._loss is None else float(self._loss) * weight)
         else:
             state.gradients.drop()
         self._changes.forget()

@@ -41,6 +41,10 @@ def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bo
             else ""
         )
         return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
-    if ended.code == EVICTED and not evicted:
-        return f"has ended with exit code {ended.code}, which is that of a worker told to leave its group, and it was not"
+    # Workers of ours end with these codes when they are told to, and so do programs that know nothing of that.
+    if ended.code == FINISHED or (ended.code == EVICTED and not evicted):
+        return (
+            f"has ended with exit code {ended.code} before the job was over, and has not said why (does {program}, or a library that it "
+            f"uses, call os._exit({ended.code})? Let the loop run to its end, or raise an exception)"
+        )
     return ""

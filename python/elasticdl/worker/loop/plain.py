@@ -98,13 +98,13 @@ class PlainJob:
             if self._batch is not None:
                 raise BadInput("a batch was not followed by job.step; each one is, with its gradients")
 
-    def step(self, gradients: Any, examples: float | None = None, loss: float = 0.0) -> Any:
+    def step(self, gradients: Any, examples: float | None = None, loss: float | None = None) -> Any:
         """Give the mean gradients of the batch; return those of the whole step, None if it is not committed yet.
 
         Args:
             gradients: a tree of arrays like the parameters.
             examples: what the batch weighs; its records if it is left out.
-            loss: mean loss of the batch, for people.
+            loss: mean loss of the batch, for people; without it none is shown.
 
         Raises BadInput for other shapes than the parameters have, or without a batch.
         """
@@ -115,7 +115,9 @@ class PlainJob:
         if batch.batch is not None:
             weight = float(batch.records if examples is None else examples)
             self._sums.add(gradients, weight)
-        self.committed = self._session.step(ChunkResult(weight, loss * weight))
+        self.committed = self._session.step(
+            ChunkResult(weight, None if loss is None else float(loss) * weight)
+        )
         return self._sums.mean if self.committed else None
 
     @property
