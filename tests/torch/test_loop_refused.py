@@ -302,6 +302,22 @@ def test_calls_that_come_too_early_or_too_late() -> None:
             made.skip()
 
 
+def test_a_scheduler_without_marks_is_missed_before_the_first_batch() -> None:
+    """Workers that join would not get what it has counted."""
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    for names_it in (True, False):
+        with job():
+            loader, model = loader_of(), network()
+            optimizer = sgd(model)
+            scheduler = plateau(optimizer)
+            edl.elastic(model, optimizer, scheduler=scheduler if names_it else None)
+            if names_it:
+                next(iter(loader))
+                continue
+            with refused("the optimizer has a learning-rate scheduler; give it, too"):
+                next(iter(loader))
+
+
 def test_loops_that_are_left_or_repeated() -> None:
     def trained(batch: Any) -> None:
         optimizer.zero_grad()

@@ -90,8 +90,8 @@ class Passes:
             one for optimizer in trained.optimizers for one in parameters_of(optimizer)
         )
 
-    def _check_schedulers(self, trained: Trained) -> None:
-        if trained.lacks_a_scheduler():
+    def _check_schedulers(self, trained: Trained, forgotten: bool = False) -> None:
+        if forgotten or trained.lacks_a_scheduler():
             raise self.wrong(
                 "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: model, optimizer, scheduler = "
                 "edl.elastic(model, optimizer, scheduler=scheduler)"
@@ -138,7 +138,7 @@ class Passes:
         if self.trained is None or self.plan is None:
             lacking = "edl.DataLoader(…)" if self.plan is None else "edl.elastic(model, optimizer)"
             raise self.wrong(f"training begins, and {lacking} was not called")
-        self._check_schedulers(self.trained)
+        self._check_schedulers(self.trained, self.trained.has_forgotten())
         settle_compiler()
         state = TorchLoopState(self.trained, self.values, self.plan.batch_size, self.program)
         state.clips, state.write = self.clips, self._write
