@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +131,25 @@ def test_trees_of_gradients_come_back_as_trees() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gradients": {"a": np.zeros(2)}}, "the gradients are a [2]; expected those of the parameters, one array of shape [1]"),
+        ({"gradients": None}, "the gradients are a NoneType; expected"),
+        ({"examples": -1}, "job.step(examples=-1): the weight of a batch is a number from 0 on"),
+        ({"examples": float("nan")}, "job.step(examples=nan): the weight"),
+        ({"loss": np.ones(4)}, "job.step(loss=…): expected the mean loss of the batch, one number; got an array of shape [4]"),
+        ({"loss": "low"}, "one number; got 'low'"),
+    ],
+)  # fmt: skip
+def test_what_a_step_can_not_take(given: dict[str, Any], message: str) -> None:
+    job = PlainJob(LocalSession())
+    for _ in job.chunks(8, 4, parameters=np.zeros(1)):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            job.step(**{"gradients": np.zeros(1), **given})
+        break
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"parameters": np.zeros(4, int)}, "floating-point"),
@@ -160,7 +180,8 @@ def test_a_loop_that_leaves_steps_out_is_refused() -> None:
         job.step(np.zeros(1))
     for _ in job.chunks(50, 10, parameters=np.zeros(1)):
         with pytest.raises(
-            BadInput, match=r"the gradients are / \[2\]; expected those of the parameters, / \[1\]"
+            BadInput,
+            match=r"gradients are one array of shape \[2\]; expected those of the parameters, one array of shape \[1\]",
         ):
             job.step(np.zeros(2))
         break

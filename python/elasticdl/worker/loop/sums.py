@@ -148,5 +148,8 @@ class SumState:
 
 
 def _shown(found: list[tuple[str, Any]]) -> str:
-    shapes = [f"{name} {list(np.shape(one))}" for name, one in found]
+    if [name for name, _ in found] == ["/"]:
+        one = found[0][1]
+        return f"one array of shape {list(np.shape(one))}" if np.shape(one) else f"a {type(one).__name__}"
+    shapes = [f"{name.lstrip('/')} {list(np.shape(one))}" for name, one in found]
     return ", ".join(shapes[:5]) + (f", ... ({len(shapes)} in all)" if len(shapes) > 5 else "")
