@@ -147,6 +147,14 @@ def reported_late(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     made.report(1.0)
 
 
+def several_losses(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    made.report(torch.ones(8))
+
+
+def no_loss(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    made.report("low")
+
+
 def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     (model(batch[0]).sum() * float("inf")).backward()
     optimizer.step()
@@ -161,6 +169,8 @@ def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
         (exchanged, "gradients were changed between backward() and optimizer.step()"),
         (new_name, "job.state['x']: it is new, and training has begun"),
         (reported_late, "job.report() is called where there is no batch"),
+        (several_losses, "job.report(): expected the mean loss of the batch, one number; got a tensor of shape [8]"),
+        (no_loss, "job.report(): expected the mean loss of the batch, one number; got 'low'"),
         (weight, "job.set_weight(-1): a weight is a number from 0 on"),
         (not_finite, "the gradient of step 1 is not finite"),
     ],

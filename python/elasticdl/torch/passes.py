@@ -213,12 +213,23 @@ class Passes:
     def report(self, loss: Any) -> None:
         """Take the mean loss of the batch."""
         self._in_body("job.report()")
-        self._loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        if isinstance(loss, torch.Tensor):
+            if loss.numel() != 1:
+                raise self._wrong_loss(f"a tensor of shape {list(loss.shape)}")
+            self._loss = loss.detach()  # a GPU is waited for at the end of the pass
+            return
+        try:
+            self._loss = float(loss)
+        except (TypeError, ValueError):
+            raise self._wrong_loss(repr(loss)) from None
+
+    def _wrong_loss(self, given: str) -> BadModel:
+        return self.wrong(f"job.report(): expected the mean loss of the batch, one number; got {given}")
 
     def _in_body(self, call: str) -> Trained:
         if self.phase is not Phase.BODY or self.trained is None:
             raise self.wrong(
-                f"{call} is called where there is no batch: once in each pass of the loop over edl.DataLoader"
+                f"{call} is called where there is no batch: once in each pass of the loop over edl.DataLoader, which optimizer.step() ends"
             )
         return self.trained
 
