@@ -19,6 +19,18 @@ DATA = np.random.default_rng(0).normal(size=(50, 4))
 LABELS = DATA @ np.array([1.0, -2.0, 0.5, 3.0])
 
 
+class Unreadable:
+    """An array of a framework that NumPy can't read, such as MXNet's, with one element."""
+
+    shape = (1,)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise ValueError("setting an array element with a sequence")
+
+    def asscalar(self) -> float:
+        return 0.5
+
+
 def gradient(weights: Any, rows: Any) -> Any:
     """Return the mean gradient of a linear regression."""
     return 2 * DATA[rows].T @ (DATA[rows] @ weights - LABELS[rows]) / len(rows)
@@ -130,6 +142,18 @@ def test_trees_of_gradients_come_back_as_trees() -> None:
         assert float(mean["b"][1]) == 5
 
 
+def test_a_loss_may_be_an_array_of_one_element() -> None:
+    for loss in (np.ones(1), np.float32(1), Unreadable()):
+        job = PlainJob(LocalSession())
+        for _ in job.chunks(8, 4, parameters=np.zeros(1)):
+            assert job.step(np.ones(1), loss=loss) is not None
+
+
+def test_parameters_that_can_not_be_read_are_refused_by_name() -> None:
+    with pytest.raises(BadInput, match=re.escape("job.chunks(parameters=...): NumPy can't read a")):
+        next(PlainJob(LocalSession()).chunks(8, 4, parameters=[Unreadable()]))
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -139,6 +163,7 @@ def test_trees_of_gradients_come_back_as_trees() -> None:
         ({"examples": float("nan")}, "job.step(examples=nan): the weight"),
         ({"loss": np.ones(4)}, "job.step(loss=…): expected the mean loss of the batch, one number; got an array of shape [4]"),
         ({"loss": "low"}, "one number; got 'low'"),
+        ({"gradients": Unreadable()}, "job.step: NumPy can't read a tests.loops.test_plain.Unreadable; give arrays of NumPy"),
     ],
 )  # fmt: skip
 def test_what_a_step_can_not_take(given: dict[str, Any], message: str) -> None:

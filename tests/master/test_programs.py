@@ -92,6 +92,11 @@ def test_a_program_has_the_time_of_a_start_to_call_init() -> None:
             "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'jxa'\n",
             "ModuleNotFoundError: No module named 'jxa': ",
         ),
+        (
+            "  File ...\n    bool = onp.bool\n           ^^^^^^^^\nAttributeError: no 'bool'.\n`np.bool` was an alias.\n    https://numpy.org\n",
+            "AttributeError: no 'bool'.: ",
+        ),
+        ("ValueError: printed, and no cause\nall is well\n", ""),
         ("did nothing\n", ""),
         ("", ""),
     ],

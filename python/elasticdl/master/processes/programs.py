@@ -15,12 +15,22 @@ _ERROR = re.compile(
 )
 """The last line of a program that Python could not start, or has ended by an exception."""
 
+_MESSAGE_LINES = 20
+"""In which an exception is looked for at the end of a log."""
+
 
 def with_cause(why: str, words: str) -> str:
     """Return why a program is given up, with what Python said of it first, if its log ends with that."""
-    last = next(iter(words.rstrip().splitlines()[-1:]), "")
-    found = _ERROR.fullmatch(last.strip())
-    return f"{found['said']}: {why}" if found else why
+    lines = words.rstrip().splitlines()[-_MESSAGE_LINES:]
+    last = _ERROR.fullmatch(lines[-1].strip()) if lines else None
+    if last is None:  # a message of several lines begins below the last line of code
+        below = (
+            second
+            for first, second in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True)
+            if first[:1] == " " and second[:1] != " "
+        )
+        last = _ERROR.fullmatch(next(below, ""))
+    return f"{last['said']}: {why}" if last else why
 
 
 def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool) -> str:

@@ -175,8 +175,11 @@ class PlainJob:
 
 def _number(loss: Any) -> float:
     """Return the mean loss of a batch, which may be an array of any framework with one element."""
+    one = getattr(loss, "item", None) or getattr(
+        loss, "asscalar", None
+    )  # arrays of a single element, whatever their shape
     try:
-        return float(loss)
+        return float(loss if one is None else one())
     except (TypeError, ValueError):
         given = f"an array of shape {list(loss.shape)}" if hasattr(loss, "shape") else repr(loss)
         raise BadInput(
