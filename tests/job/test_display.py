@@ -91,6 +91,7 @@ def test_status_line() -> None:
     predicts = status_line(status(0, None))
     assert predicts.startswith("640 records, 1,234 records/s")
     assert "loss 0.0000" in status_line(status(1, -0.0))
+    assert status_line(status(17, None)).startswith("epoch 1/3, step 17, 1,234 records/s")
 
 
 def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() -> None:
@@ -105,6 +106,24 @@ def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() ->
     lines = stream.getvalue().splitlines()
     assert [line.split("step ")[1].split(",")[0] for line in lines[:-1]] == ["1", "10", "25", "31"]
     assert lines[-1] == "     3.2 s  worker-2-1 has joined"
+
+
+def test_a_program_that_says_no_loss_gets_the_lines_of_others_without_one() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(stream, STARTED, 10)
+    for step in (0, 1, 2, 10):
+        display.status(status(step, None, records=64 * step))
+    lines = stream.getvalue().splitlines()
+    assert [line.split("3, ")[1] for line in lines] == [
+        "step 1, 1,234 records/s, 1 of 2 workers, 1:01 min left",
+        "step 10, 1,234 records/s, 1 of 2 workers, 1:01 min left",
+    ]
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
+    live = LiveDisplay(console, STARTED)
+    live.status(status(1, None))
+    live.close()
+    assert isinstance(console.file, io.StringIO)
+    assert "epoch 1/3, step 1, 1,234 records/s" in console.file.getvalue()
 
 
 def test_no_figures_come_after_the_end() -> None:

@@ -7,7 +7,7 @@ were, times -1. Each program runs on a thread of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,8 +128,12 @@ class PlayedProcess:
 class Program:
     """The loop of the documentation, which notes what it computes: (step, batch, committed, weight after it)."""
 
-    def __init__(self, folder: Path, number: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, number: int = 0, losses: Mapping[int, float] | None = None, **settings: Any
+    ) -> None:
+        """`losses`: what it says of each step, by the steps' numbers; None: 1."""
         self.process = PlayedProcess(folder, number)
+        self._losses = losses
         anything: Any = self.process
         self.session = JobSession(anything, self.process.leaving.append)
         self.job = PlainJob(self.session)
@@ -168,7 +172,8 @@ class Program:
             for chunk in job.chunks(**self._settings):
                 step = job.steps
                 self._moment(f"computes {step + 1}")
-                mean = job.step(np.array([float(chunk.mean())]), loss=1.0)
+                loss = 1.0 if self._losses is None else self._losses.get(step + 1)
+                mean = job.step(np.array([float(chunk.mean())]), loss=loss)
                 if mean is not None:
                     self.weight -= mean
                 self.passes.append((step + 1, chunk.tolist(), job.committed, float(self.weight[0])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,18 @@ from elasticdl.worker.loop.plain import PlainJob
 
 DATA = np.random.default_rng(0).normal(size=(50, 4))
 LABELS = DATA @ np.array([1.0, -2.0, 0.5, 3.0])
+
+
+class Unreadable:
+    """An array of a framework that NumPy can't read, such as MXNet's, with one element."""
+
+    shape = (1,)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise ValueError("setting an array element with a sequence")
+
+    def asscalar(self) -> float:
+        return 0.5
 
 
 def gradient(weights: Any, rows: Any) -> Any:
@@ -129,6 +142,38 @@ def test_trees_of_gradients_come_back_as_trees() -> None:
         assert float(mean["b"][1]) == 5
 
 
+def test_a_loss_may_be_an_array_of_one_element() -> None:
+    for loss in (np.ones(1), np.float32(1), Unreadable()):
+        job = PlainJob(LocalSession())
+        for _ in job.chunks(8, 4, parameters=np.zeros(1)):
+            assert job.step(np.ones(1), loss=loss) is not None
+
+
+def test_parameters_that_can_not_be_read_are_refused_by_name() -> None:
+    with pytest.raises(BadInput, match=re.escape("job.chunks(parameters=...): NumPy can't read a")):
+        next(PlainJob(LocalSession()).chunks(8, 4, parameters=[Unreadable()]))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gradients": {"a": np.zeros(2)}}, "the gradients are a [2]; expected those of the parameters, one array of shape [1]"),
+        ({"gradients": None}, "the gradients are a NoneType; expected"),
+        ({"examples": -1}, "job.step(examples=-1): the weight of a batch is a number from 0 on"),
+        ({"examples": float("nan")}, "job.step(examples=nan): the weight"),
+        ({"loss": np.ones(4)}, "job.step(loss=…): expected the mean loss of the batch, one number; got an array of shape [4]"),
+        ({"loss": "low"}, "one number; got 'low'"),
+        ({"gradients": Unreadable()}, "job.step: NumPy can't read a tests.loops.test_plain.Unreadable; give arrays of NumPy"),
+    ],
+)  # fmt: skip
+def test_what_a_step_can_not_take(given: dict[str, Any], message: str) -> None:
+    job = PlainJob(LocalSession())
+    for _ in job.chunks(8, 4, parameters=np.zeros(1)):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            job.step(**{"gradients": np.zeros(1), **given})
+        break
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -160,7 +205,8 @@ def test_a_loop_that_leaves_steps_out_is_refused() -> None:
         job.step(np.zeros(1))
     for _ in job.chunks(50, 10, parameters=np.zeros(1)):
         with pytest.raises(
-            BadInput, match=r"the gradients are / \[2\]; expected those of the parameters, / \[1\]"
+            BadInput,
+            match=r"gradients are one array of shape \[2\]; expected those of the parameters, one array of shape \[1\]",
         ):
             job.step(np.zeros(2))
         break

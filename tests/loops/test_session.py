@@ -25,6 +25,7 @@ from elasticdl.control.protocol.messages import (
 )
 from elasticdl.control.protocol.view import ViewId
 from elasticdl.data.plan.loopplan import LoopPlan
+from elasticdl.worker.allreduce import runner
 from elasticdl.worker.loop.patience import Patience
 from tests.loops.group import Program, first_reports
 from tests.worker.synchronous import SECONDS, view
@@ -98,6 +99,30 @@ def test_two_workers_share_the_batches_of_each_step(made: Made) -> None:
     assert len(digests) == 2
     assert len(set(digests)) == 1
     assert a.process.left[0].code == b.process.left[0].code == 0
+
+
+def test_the_loss_of_a_step_is_that_of_the_batches_whose_loss_is_said(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 0.0)
+    a, b = made(losses={2: 4.0}).start(), made(losses={}).start()
+    for one in (a, b):
+        one.process.tell(first_view(a, b))
+    last_view(a, b)
+    assert (a.join(), b.join()) == ("finished", "finished")
+    said = [one for one in a.process.said if isinstance(one, Progress)]
+    assert [(one.state.step, one.loss) for one in said] == [(0, None), (1, None), (2, 4.0)]
+
+
+def test_steps_without_a_loss_are_told_as_seldom_as_others(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 1000.0)
+    a = made(losses={}).start()
+    a.process.tell(first_view(a, lanes=1))
+    last_view(a)
+    assert a.join() == "finished"
+    assert [one.state.step for one in a.process.said if isinstance(one, Progress)] == [0, 1, 4]
 
 
 def test_a_worker_without_a_batch_runs_its_body_on_a_placeholder(made: Made) -> None:

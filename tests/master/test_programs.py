@@ -36,8 +36,12 @@ def test_before_it_is_connected_every_code_is_a_fault(code: int, asks: bool) -> 
     assert said.endswith(ASKS) is asks
 
 
-def test_a_code_that_the_master_has_not_told_is_a_fault() -> None:
-    assert "it was not" in why(EVICTED, connected=True)
+@pytest.mark.parametrize("code", [FINISHED, EVICTED])
+def test_a_code_that_the_master_has_not_told_is_a_fault(code: int) -> None:
+    assert why(code, connected=True) == (
+        f"has ended with exit code {code} before the job was over, and has not said why (does train.py, or a library that it uses, call "
+        f"os._exit({code})? Let the loop run to its end, or raise an exception)"
+    )
     assert why(EVICTED, connected=True, evicted=True) == ""
 
 
@@ -45,7 +49,6 @@ def test_what_no_program_does_is_none() -> None:
     assert why(RELEASED, connected=False) == ""
     assert why(None, connected=False, by=15) == ""
     assert why(126, connected=False, blame=Blame.START) == ""
-    assert why(FINISHED, connected=True) == ""  # which counts as a fault by itself
 
 
 def test_it_is_said_why_the_job_gives_up() -> None:
@@ -89,6 +92,11 @@ def test_a_program_has_the_time_of_a_start_to_call_init() -> None:
             "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'jxa'\n",
             "ModuleNotFoundError: No module named 'jxa': ",
         ),
+        (
+            "  File ...\n    bool = onp.bool\n           ^^^^^^^^\nAttributeError: no 'bool'.\n`np.bool` was an alias.\n    https://numpy.org\n",
+            "AttributeError: no 'bool'.: ",
+        ),
+        ("ValueError: printed, and no cause\nall is well\n", ""),
         ("did nothing\n", ""),
         ("", ""),
     ],

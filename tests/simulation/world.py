@@ -804,6 +804,7 @@ class World:
             records=sum(t.records for t in trailers),
             examples=sum(t.examples for t in trailers),
             loss=sum(t.loss for t in trailers),
+            loss_examples=sum(t.loss_examples for t in trailers),
             flag=sum(t.flag for t in trailers),
             contributors=tuple(
                 sum(column) for column in zip(*(t.contributors for t in trailers), strict=True)

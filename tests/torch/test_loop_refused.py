@@ -147,6 +147,14 @@ def reported_late(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     made.report(1.0)
 
 
+def several_losses(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    made.report(torch.ones(8))
+
+
+def no_loss(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
+    made.report("low")
+
+
 def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
     (model(batch[0]).sum() * float("inf")).backward()
     optimizer.step()
@@ -161,6 +169,8 @@ def not_finite(made: Any, model: Any, optimizer: Any, batch: Any) -> None:
         (exchanged, "gradients were changed between backward() and optimizer.step()"),
         (new_name, "job.state['x']: it is new, and training has begun"),
         (reported_late, "job.report() is called where there is no batch"),
+        (several_losses, "job.report(): expected the mean loss of the batch, one number; got a tensor of shape [8]"),
+        (no_loss, "job.report(): expected the mean loss of the batch, one number; got 'low'"),
         (weight, "job.set_weight(-1): a weight is a number from 0 on"),
         (not_finite, "the gradient of step 1 is not finite"),
     ],
@@ -300,6 +310,22 @@ def test_calls_that_come_too_early_or_too_late() -> None:
             optimizer.step()
         with refused("job.skip() is called where there is no batch"):
             made.skip()
+
+
+def test_a_scheduler_without_marks_is_missed_before_the_first_batch() -> None:
+    """Workers that join would not get what it has counted."""
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    for names_it in (True, False):
+        with job():
+            loader, model = loader_of(), network()
+            optimizer = sgd(model)
+            scheduler = plateau(optimizer)
+            edl.elastic(model, optimizer, scheduler=scheduler if names_it else None)
+            if names_it:
+                next(iter(loader))
+                continue
+            with refused("the optimizer has a learning-rate scheduler; give it, too"):
+                next(iter(loader))
 
 
 def test_loops_that_are_left_or_repeated() -> None:

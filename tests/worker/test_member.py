@@ -120,7 +120,7 @@ def chunk(lane: int) -> ChunkComputed:
 
 
 def full(flag: int = 0) -> Trailer:
-    return Trailer(2, 2.0, 1.0, flag, (1, 1))
+    return Trailer(2, 2.0, 1.0, 2.0, flag, (1, 1))
 
 
 def ring(number: int, step: int, flag: int = 0) -> RingCompleted:
@@ -163,7 +163,7 @@ def test_a_joiner_without_a_lane_gives_zeros_while_it_heals() -> None:
     member, said = run(joiner(), Received(NewView(with_joiner)))
     assert said[1:] == [
         Heal(ViewId(2), INITIAL, START, "b", None),
-        Contribute(ViewId(2), 1, 2, (), Trailer(0, 0.0, 0.0, 0, (0, 0)), blank=True),
+        Contribute(ViewId(2), 1, 2, (), Trailer(0, 0.0, 0.0, 0.0, 0, (0, 0)), blank=True),
     ]
     # M5: nothing is committed before the state is there
     member, said = run(member, ring(2, 1))
@@ -237,7 +237,7 @@ def test_a_step_computes_contributes_and_commits() -> None:
     member = trained()
     member, said = run(member, chunk(0))
     (given,) = said
-    assert given.trailer == Trailer(1, 1.0, 0.5, 0, (1, 0))
+    assert given.trailer == Trailer(1, 1.0, 0.5, 1.0, 0, (1, 0))
     assert [(line.lane, line.chunk) for line in given.lines] == [(0, 0)]
     member, said = run(member, ring(1, 1))
     assert said == [Commit(ViewId(1), StateId(1, 1), after(1), full(), epoch_ended=False)]
@@ -290,7 +290,9 @@ def test_a_donor_serves_exactly_the_base() -> None:
 
 
 def test_a_trailer_that_counts_a_chunk_twice_is_a_failure() -> None:
-    _member, said = run(trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 0, (2, 1))))
+    _member, said = run(
+        trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 3.0, 0, (2, 1)))
+    )
     assert not any(isinstance(instruction, Commit) for instruction in said)
     assert isinstance(sent(said)[-1], ProgramFailed)
 

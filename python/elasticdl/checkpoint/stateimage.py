@@ -43,7 +43,7 @@ class RunningSums:
     """What the loop itself carries from step to step, equal in all members.
 
     Attributes:
-        loss: sum of the losses of the epoch's examples so far.
+        loss: sum of the losses of the epoch's examples so far, where they are known.
         examples: number of those examples.
     """
 

@@ -229,7 +229,7 @@ class PlainDisplay:
         """Write the first figures at once, then one line every so many steps, but with slow steps, or none, one a minute."""
         self._is_over = self._is_over or status.state in _LAST
         done = status.step or status.records  # a job that evaluates or predicts has no steps
-        if self._is_over or (status.step > 0 and status.loss is None) or done in (0, self._shown):
+        if self._is_over or done in (0, self._shown):
             return
         due = status.step // self._every != self._shown // self._every and status.step > 0
         if self._shown and not due and self._now() - self._shown_at < _LONGEST_SILENCE:
@@ -275,10 +275,10 @@ class LiveDisplay:
             self._print(event.time, line)
 
     def status(self, status: JobStatus) -> None:
-        """Show new figures; the first loss is also a line of its own."""
+        """Show new figures; those of the first step are also a line of its own."""
         self._status = status
         self._is_over = self._is_over or status.state in _LAST
-        if self._first and not self._is_over and status.loss is not None and status.step >= 1:
+        if self._first and not self._is_over and status.step >= 1:
             self._first = False
             self.notice(status_line(status))
 

@@ -19,9 +19,7 @@ _LIBRARIES = {"libgomp": "libgomp1", "libquadmath": "libquadmath0"}
 def import_mxnet() -> None:
     """Import MXNet. Raises ModuleNotFoundError if it is not installed, BadSetting if it can't be imported here."""
     if int(np.__version__.partition(".")[0]) >= 2 and importlib.util.find_spec("mxnet") is not None:
-        raise BadSetting(
-            f"--framework: MXNet needs a NumPy below 2, and workers have {np.__version__}; pip install 'numpy<2'"
-        )
+        raise BadSetting(f"MXNet needs a NumPy below 2, and here is {np.__version__}; pip install 'numpy<2'")
     if "bool" not in vars(np):
         # MXNet 1.9.1 is its last version; NumPy 1.24 removed this name of Python's type, the only one of those that MXNet looks up
         vars(np)["bool"] = bool
@@ -30,7 +28,7 @@ def import_mxnet() -> None:
     except OSError as error:
         package = next((name for library, name in _LIBRARIES.items() if library in str(error)), "")
         remedy = f"; install Debian's package {package}" if package else ""
-        raise BadSetting(f"--framework: MXNet can't be loaded where workers run: {error}{remedy}") from None
+        raise BadSetting(f"MXNet can't be loaded here: {error}{remedy}") from None
 
 
 def fix_threads(threads: int) -> None:

@@ -5,6 +5,7 @@ All of it is one image: workers that join get it, and checkpoints have it. An op
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -82,6 +83,16 @@ class Trained:
         """Tell whether an optimizer has a scheduler, and none is named: its marks are in the groups of parameters."""
         groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
         return not self.schedulers and any("initial_lr" in group for group in groups)
+
+    def has_forgotten(self) -> bool:
+        """Tell whether an optimizer has a scheduler that leaves no mark in its groups, and that is not named; it takes 30 ms to look."""
+        plateaus = (
+            one
+            for optimizer in self.optimizers
+            for one in gc.get_referrers(optimizer)
+            if isinstance(one, torch.optim.lr_scheduler.ReduceLROnPlateau)
+        )
+        return any(all(one is not known for known in self.schedulers) for one in plateaus)
 
 
 @dataclass(frozen=True, slots=True)

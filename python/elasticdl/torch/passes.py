@@ -90,8 +90,8 @@ class Passes:
             one for optimizer in trained.optimizers for one in parameters_of(optimizer)
         )
 
-    def _check_schedulers(self, trained: Trained) -> None:
-        if trained.lacks_a_scheduler():
+    def _check_schedulers(self, trained: Trained, forgotten: bool = False) -> None:
+        if forgotten or trained.lacks_a_scheduler():
             raise self.wrong(
                 "edl.elastic: the optimizer has a learning-rate scheduler; give it, too: model, optimizer, scheduler = "
                 "edl.elastic(model, optimizer, scheduler=scheduler)"
@@ -138,7 +138,7 @@ class Passes:
         if self.trained is None or self.plan is None:
             lacking = "edl.DataLoader(…)" if self.plan is None else "edl.elastic(model, optimizer)"
             raise self.wrong(f"training begins, and {lacking} was not called")
-        self._check_schedulers(self.trained)
+        self._check_schedulers(self.trained, self.trained.has_forgotten())
         settle_compiler()
         state = TorchLoopState(self.trained, self.values, self.plan.batch_size, self.program)
         state.clips, state.write = self.clips, self._write
@@ -213,12 +213,23 @@ class Passes:
     def report(self, loss: Any) -> None:
         """Take the mean loss of the batch."""
         self._in_body("job.report()")
-        self._loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        if isinstance(loss, torch.Tensor):
+            if loss.numel() != 1:
+                raise self._wrong_loss(f"a tensor of shape {list(loss.shape)}")
+            self._loss = loss.detach()  # a GPU is waited for at the end of the pass
+            return
+        try:
+            self._loss = float(loss)
+        except (TypeError, ValueError):
+            raise self._wrong_loss(repr(loss)) from None
+
+    def _wrong_loss(self, given: str) -> BadModel:
+        return self.wrong(f"job.report(): expected the mean loss of the batch, one number; got {given}")
 
     def _in_body(self, call: str) -> Trained:
         if self.phase is not Phase.BODY or self.trained is None:
             raise self.wrong(
-                f"{call} is called where there is no batch: once in each pass of the loop over edl.DataLoader"
+                f"{call} is called where there is no batch: once in each pass of the loop over edl.DataLoader, which optimizer.step() ends"
             )
         return self.trained
 
@@ -228,7 +239,7 @@ class Passes:
         result = _NOTHING
         if gives and weight and batch.batch is not None:
             state.gradients.end(weight, self._changes.finite())
-            result = ChunkResult(weight, 0.0 if self._loss is None else float(self._loss) * weight)
+            result = ChunkResult(weight, None if self._loss is None else float(self._loss) * weight)
         else:
             state.gradients.drop()
         self._changes.forget()

@@ -25,7 +25,8 @@ class Trailer:
     Attributes:
         records: records read (the audit's figure).
         examples: examples that `feed` made of them (the divisor).
-        loss: sum of the examples' losses.
+        loss: sum of the losses of those examples whose loss is known.
+        loss_examples: number of these: programs may say no loss, or not in each pass.
         flag: how many members know that a change of view is pending.
         contributors: per lane, how many members contributed it; must be 1 each (M5).
     """
@@ -33,8 +34,14 @@ class Trailer:
     records: int
     examples: float
     loss: float
+    loss_examples: float
     flag: int
     contributors: tuple[int, ...]
+
+    @property
+    def mean_loss(self) -> float | None:
+        """Return the mean loss of the step, None if none is known."""
+        return self.loss / self.loss_examples if self.loss_examples else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +85,15 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ChunkComputed:
-    """Work done: the chunk of `lane` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt."""
+    """Work done: the chunk of `lane` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt.
+
+    `loss`: the sum of its examples' losses, None where nobody says it.
+    """
 
     lane: int
     records: int
     examples: float
-    loss: float
+    loss: float | None
     bad: int = 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import elasticdl
-from elasticdl.mxnet.runtime import import_mxnet
+from elasticdl.mxnet import import_mxnet
 
 import_mxnet()
 import mxnet as mx  # noqa: E402  # NumPy lacks a name that it looks up

@@ -98,7 +98,7 @@ class Progress:
     Attributes:
         state: last committed state.
         position: its position.
-        loss: mean loss of the last step (sum / examples), None if it had no example.
+        loss: mean loss of the last step's examples, None if it had none or its program has said no loss.
         records: records trained since the job began, along the lineage of this state.
         metrics: further figures by name.
     """

@@ -15,12 +15,22 @@ _ERROR = re.compile(
 )
 """The last line of a program that Python could not start, or has ended by an exception."""
 
+_MESSAGE_LINES = 20
+"""In which an exception is looked for at the end of a log."""
+
 
 def with_cause(why: str, words: str) -> str:
     """Return why a program is given up, with what Python said of it first, if its log ends with that."""
-    last = next(iter(words.rstrip().splitlines()[-1:]), "")
-    found = _ERROR.fullmatch(last.strip())
-    return f"{found['said']}: {why}" if found else why
+    lines = words.rstrip().splitlines()[-_MESSAGE_LINES:]
+    last = _ERROR.fullmatch(lines[-1].strip()) if lines else None
+    if last is None:  # a message of several lines begins below the last line of code
+        below = (
+            second
+            for first, second in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True)
+            if first[:1] == " " and second[:1] != " "
+        )
+        last = _ERROR.fullmatch(next(below, ""))
+    return f"{last['said']}: {why}" if last else why
 
 
 def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool) -> str:
@@ -41,6 +51,10 @@ def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bo
             else ""
         )
         return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
-    if ended.code == EVICTED and not evicted:
-        return f"has ended with exit code {ended.code}, which is that of a worker told to leave its group, and it was not"
+    # Workers of ours end with these codes when they are told to, and so do programs that know nothing of that.
+    if ended.code == FINISHED or (ended.code == EVICTED and not evicted):
+        return (
+            f"has ended with exit code {ended.code} before the job was over, and has not said why (does {program}, or a library that it "
+            f"uses, call os._exit({ended.code})? Let the loop run to its end, or raise an exception)"
+        )
     return ""

@@ -14,21 +14,26 @@ class Accumulator:
     Attributes:
         chunks: these.
         examples: sum of their examples.
-        loss: sum of their losses.
+        loss: sum of the losses that are known.
+        loss_examples: examples that have these.
     """
 
     chunks: tuple[Contribution, ...] = ()
     examples: float = 0.0
     loss: float = 0.0
+    loss_examples: float = 0.0
 
     @property
     def lanes(self) -> frozenset[int]:
         """Return the lanes whose chunks are in it."""
         return frozenset(chunk.lane for chunk in self.chunks)
 
-    def with_chunk(self, chunk: Contribution, examples: float, loss: float) -> Accumulator:
-        """Return what it contains with one chunk more."""
-        return Accumulator((*self.chunks, chunk), self.examples + examples, self.loss + loss)
+    def with_chunk(self, chunk: Contribution, examples: float, loss: float | None) -> Accumulator:
+        """Return what it contains with one chunk more; `loss` is None if nobody has said it."""
+        known, told = (0.0, 0.0) if loss is None else (loss, examples)
+        return Accumulator(
+            (*self.chunks, chunk), self.examples + examples, self.loss + known, self.loss_examples + told
+        )
 
     def trailer(self, lanes: int, *, flag: bool) -> Trailer:
         """Return the figures that the ring adds up beside its gradients; `lanes`: of the step."""
@@ -36,7 +41,7 @@ class Accumulator:
         for chunk in self.chunks:
             counts[chunk.lane] += 1
         records = sum(chunk.records for chunk in self.chunks)
-        return Trailer(records, self.examples, self.loss, int(flag), tuple(counts))
+        return Trailer(records, self.examples, self.loss, self.loss_examples, int(flag), tuple(counts))
 
 
 NOTHING = Accumulator()

@@ -742,9 +742,8 @@ class Member:
         member = self
         trailer = commit.trailer
         if self.rank == 0:
-            loss = trailer.loss / trailer.examples if trailer.examples else None
             records = self._records(commit.position)
-            self._send(Progress(commit.view, commit.state, commit.position, loss, records), out)
+            self._send(Progress(commit.view, commit.state, commit.position, trailer.mean_loss, records), out)
         if self._wants_snapshot(commit):
             member = member._want_part(out)
         # At the end of the data `_next_work` seals.

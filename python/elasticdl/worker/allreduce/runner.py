@@ -236,7 +236,9 @@ class AllReduceWorker:
 
     def _say(self, message: MemberMessage) -> None:
         """Send a message; of steps that follow each other at once not each one, but the last one before anything else is said."""
-        if isinstance(message, Progress) and message.loss is not None:
+        view = self._view
+        # What a view begins with is no step, and is said at once.
+        if isinstance(message, Progress) and view is not None and message.state.step > view.base.step:
             now = time.monotonic()
             if now < self._told_at + _PROGRESS_SECONDS:
                 self._untold = message
@@ -469,6 +471,7 @@ class AllReduceWorker:
             float(sums.records),
             sums.examples,
             sums.loss,
+            sums.loss_examples,
             float(sums.flag),
             *map(float, sums.contributors),
         ]
@@ -487,12 +490,12 @@ class AllReduceWorker:
         except Cancelled:
             self.feed(WorkCancelled())
             return
-        end = 4 + work.lanes
+        end = 5 + work.lanes
         if compared is not None and not is_one(total[end:]):
             self.feed(diverged(work.step))
             return
-        contributors = tuple(int(count) for count in total[4:end])
-        reduced = Trailer(int(total[0]), total[1], total[2], int(total[3]), contributors)
+        contributors = tuple(int(count) for count in total[5:end])
+        reduced = Trailer(int(total[0]), *total[1:4], int(total[4]), contributors)
         finite = all_finite(self._result) if self._device is None else self._device.take(alone=alone)
         if not (math.isfinite(reduced.loss) and finite):
             if self._settings.on_nan == "fail":
@@ -502,7 +505,7 @@ class AllReduceWorker:
             if view.rank(self._member) == 0:
                 text = f"step {work.step} is not finite and changes nothing (on_nan=skip_step)"
                 self._note(EventKind.IDLE_STEP, work.view, work.step, text)
-            reduced = replace(reduced, examples=0.0, loss=0.0)
+            reduced = replace(reduced, examples=0.0, loss=0.0, loss_examples=0.0)
         self.feed(RingCompleted(work.view, work.step, reduced))
 
     def _has_given(self, work: Contribute) -> bool:
@@ -526,7 +529,9 @@ class AllReduceWorker:
             self._adapter.apply(self._result, examples)
         else:
             self._device.commit(examples)
-        self._sums = RunningSums(self._sums.loss + commit.trailer.loss, self._sums.examples + examples)
+        self._sums = RunningSums(
+            self._sums.loss + commit.trailer.loss, self._sums.examples + commit.trailer.loss_examples
+        )
         at_gate = self._schedule.is_gate(commit.position, commit.state.step)
         # At a gate the end of an epoch waits for the metrics that belong to it.
         ends = commit.epoch_ended and not at_gate
@@ -557,7 +562,7 @@ class AllReduceWorker:
         return StepLogs(
             step=commit.state.step,
             epoch=epoch,
-            loss=trailer.loss / trailer.examples if trailer.examples else None,
+            loss=trailer.mean_loss,
             epoch_ended=ends,
             epoch_loss=sums.loss / sums.examples if sums.examples else None,
             at_gate=at_gate,

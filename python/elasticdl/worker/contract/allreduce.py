@@ -26,11 +26,11 @@ class ChunkResult:
 
     Attributes:
         examples: n, the number of examples that `feed` made of the records; the weight of the chunk.
-        loss: sum over the examples of (loss + layers' own losses).
+        loss: sum over the examples of (loss + layers' own losses); None if a program has not said it.
     """
 
     examples: float
-    loss: float
+    loss: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class LocalSession:
         """Give what was computed of the batch; return whether it was the last of a step. Raises BadModel if the sum is not finite."""
         position = self._where()
         self._examples += result.examples
-        self._loss += result.loss
+        self._loss += result.loss or 0.0
         self._lane += 1
         if self._lane < position.lanes:
             return False

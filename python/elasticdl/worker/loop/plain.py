@@ -10,6 +10,7 @@ for chunk in job.chunks(len(data), batch_size=32, num_epochs=3, parameters=weigh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -98,24 +99,31 @@ class PlainJob:
             if self._batch is not None:
                 raise BadInput("a batch was not followed by job.step; each one is, with its gradients")
 
-    def step(self, gradients: Any, examples: float | None = None, loss: float = 0.0) -> Any:
+    def step(self, gradients: Any, examples: float | None = None, loss: float | None = None) -> Any:
         """Give the mean gradients of the batch; return those of the whole step, None if it is not committed yet.
 
         Args:
             gradients: a tree of arrays like the parameters.
             examples: what the batch weighs; its records if it is left out.
-            loss: mean loss of the batch, for people.
+            loss: mean loss of the batch, for people; without it none is shown.
 
-        Raises BadInput for other shapes than the parameters have, or without a batch.
+        Raises BadInput for other shapes than the parameters have, a weight below 0, a loss that is no number, or without a batch.
         """
         batch, self._batch = self._batch, None
         if batch is None or self._sums is None:
             raise BadInput("job.step follows a batch of job.chunks, once")
-        weight = 0.0
-        if batch.batch is not None:
-            weight = float(batch.records if examples is None else examples)
-            self._sums.add(gradients, weight)
-        self.committed = self._session.step(ChunkResult(weight, loss * weight))
+        weight, mean_loss = batch.records if examples is None else examples, None
+        if not (math.isfinite(weight) and weight >= 0):
+            raise BadInput(f"job.step(examples={weight}): the weight of a batch is a number from 0 on")
+        if loss is not None:
+            mean_loss = _number(loss)
+        if batch.batch is None:
+            weight = 0.0
+        else:
+            self._sums.add(gradients, float(weight))
+        self.committed = self._session.step(
+            ChunkResult(float(weight), None if mean_loss is None else mean_loss * float(weight))
+        )
         return self._sums.mean if self.committed else None
 
     @property
@@ -163,6 +171,20 @@ class PlainJob:
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
         """Let what is done meanwhile take so long, without this process being taken for one that hangs."""
         return self._session.long_operation(seconds)
+
+
+def _number(loss: Any) -> float:
+    """Return the mean loss of a batch, which may be an array of any framework with one element."""
+    one = getattr(loss, "item", None) or getattr(
+        loss, "asscalar", None
+    )  # arrays of a single element, whatever their shape
+    try:
+        return float(loss if one is None else one())
+    except (TypeError, ValueError):
+        given = f"an array of shape {list(loss.shape)}" if hasattr(loss, "shape") else repr(loss)
+        raise BadInput(
+            f"job.step(loss=…): expected the mean loss of the batch, one number; got {given}"
+        ) from None
 
 
 class _Numbers:

@@ -41,6 +41,15 @@ def filled(value: Any, arrays: list[Array]) -> Any:
     return arrays.pop(0)
 
 
+def _array(one: Any, call: str) -> Array:
+    """Return the array that something of a framework is. Raises BadInput for what NumPy can't read."""
+    try:
+        return np.asarray(one)
+    except (TypeError, ValueError, RuntimeError):
+        kind = f"{type(one).__module__}.{type(one).__qualname__}"
+        raise BadInput(f"{call}: NumPy can't read a {kind}; give arrays of NumPy") from None
+
+
 class SumState:
     """Implements `elasticdl.worker.contract.loop.LoopState` for trees of arrays."""
 
@@ -52,7 +61,7 @@ class SumState:
         self._like, self._full = like, batch_size
         found = leaves(like)
         self._shapes = [(name, np.shape(one)) for name, one in found]
-        types = [np.asarray(one).dtype for _, one in found]
+        types = [_array(one, "job.chunks(parameters=...)").dtype for _, one in found]
         if not found or not all(np.issubdtype(kind, np.floating) for kind in types):
             raise BadInput(
                 "job.chunks(parameters=...): expected the arrays that gradients are of, all of them floating-point"
@@ -73,7 +82,7 @@ class SumState:
             )
         weight, start = examples / self._full, 0
         for (_, one), size in zip(found, self._sizes, strict=True):
-            part = np.asarray(one).reshape(-1)
+            part = _array(one, "job.step").reshape(-1)
             self._sum[start : start + size] += part if weight == 1 else part * np.asarray(weight, self.dtype)
             start += size
 
@@ -148,5 +157,8 @@ class SumState:
 
 
 def _shown(found: list[tuple[str, Any]]) -> str:
-    shapes = [f"{name} {list(np.shape(one))}" for name, one in found]
+    if [name for name, _ in found] == ["/"]:
+        one = found[0][1]
+        return f"one array of shape {list(np.shape(one))}" if np.shape(one) else f"a {type(one).__name__}"
+    shapes = [f"{name.lstrip('/')} {list(np.shape(one))}" for name, one in found]
     return ", ".join(shapes[:5]) + (f", ... ({len(shapes)} in all)" if len(shapes) > 5 else "")
