@@ -150,6 +150,65 @@ def test_a_long_message(address: str, close: Callable[[Any], Any]) -> None:
     assert there.next() == StreamReceived(Data(shards))
 
 
+class Tap:
+    """Between a member and its master: carries what they say, and counts HTTP/2's frames by type."""
+
+    PREFACE, HEADER, PING = 24, 9, 6
+
+    def __init__(self, address: str) -> None:
+        self._to = address.removeprefix("unix:")
+        self.address = f"{address}-tap"
+        self.frames: list[int] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.address.removeprefix("unix:"))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self._to)
+                for source, sink, preface in ((near, far, self.PREFACE), (far, near, 0)):
+                    threading.Thread(target=self._carry, args=(source, sink, preface), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, skip: int) -> None:
+        kept = b""
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                kept += piece
+                while len(kept) >= skip + self.HEADER:
+                    header = kept[skip : skip + self.HEADER]
+                    length = skip + self.HEADER + int.from_bytes(header[:3], "big")
+                    if len(kept) < length:
+                        break
+                    self.frames.append(header[3])
+                    kept, skip = kept[length:], 0
+                sink.sendall(piece)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_messages_are_not_accompanied_by_pings(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server, tap = close(ControlServer(address, TOKEN, here)), close(Tap(address))
+    stream = close(member(tap.address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    for number in range(20):
+        stream.send(Note(EventKind.NOTE, ViewId(0), number, "x"))
+        assert here.next().message.step == number
+        server.send(connection, Welcome(number))
+        assert there.next() == StreamReceived(Welcome(number))
+    data = tap.frames.count(0)
+    assert data >= 40, "the tap has seen what was said"
+    assert tap.frames.count(Tap.PING) == 0
+
+
 def test_what_was_sent_before_an_end_arrives(address: str, close: Callable[[Any], Any]) -> None:
     here, there = Events(), Events()
     server = ControlServer(address, TOKEN, here)
