@@ -24,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ from elasticdl.cluster.cluster import (
 from elasticdl.cluster.kubernetes.certificates import make_identities
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.control.protocol.messages import Lost, NextView, Progress, Register, Report
+from elasticdl.control.protocol.messages import Lost, NewView, NextView, Progress, Register, Report
 from elasticdl.control.protocol.view import MemberId, View, ViewId
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import options
@@ -412,16 +411,18 @@ class Members:
         self.token, self.identity = token, identity
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
-        self.last: tuple[bytes, View | None] = b"", None
+        self.last: tuple[Any, View | None] = None, None
 
-    def view_of(self, record: bytes) -> View:
-        """Read a view; all members receive the same one."""
-        from elasticdl.control.protocol.view import view_from_json
+    def view_of(self, message: Any, before: View | None) -> View:
+        """Read a view; nearly all members receive the same one, as the same changes of the one before."""
+        from elasticdl.control.protocol import codec
 
-        text, view = self.last
-        if text != record or view is None:
-            view = view_from_json(json.loads(zlib.decompress(record)))
-            self.last = record, view
+        said, view = self.last
+        if said != message or view is None:
+            decoded = codec.decode_master(message, before)
+            assert isinstance(decoded, NewView), "the caller has looked"
+            view = decoded.view
+            self.last = message, view
         return view
 
     async def obey(self, order: Mapping[str, Any]) -> None:
@@ -513,7 +514,7 @@ class Member:
         """Do what a member does."""
         match message.WhichOneof("message"):
             case "view":
-                await self.install(self.all.view_of(message.view.record))
+                await self.install(self.all.view_of(message, self.view))
             case "stop":
                 await self.seal(ViewId(message.stop.view))
             case "pending":

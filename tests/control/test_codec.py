@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 import zlib
 from dataclasses import astuple
@@ -124,6 +125,62 @@ def test_views_of_many_members_are_short() -> None:
     message = codec.encode_master(NewView(view))
     assert codec.decode_master(message) == NewView(view)
     assert message.ByteSize() < len(view.canonical) / 3
+
+
+def after_a_loss() -> tuple[View, View]:
+    """Return a view of a thousand members, and the one without the 500th."""
+    peers = tuple(
+        Peer(MemberId(f"{number:032x}"), f"worker-{number}-1", f"tcp:10.1.2.3:{number}")
+        for number in range(1000)
+    )
+    view = dataclasses.replace(a_view(), members=peers, sources=(None,) * 1000)
+    following = dataclasses.replace(
+        view, id=ViewId(4), members=peers[:500] + peers[501:], sources=(None,) * 999
+    )
+    return view, following
+
+
+@settings(max_examples=100, deadline=None)
+@given(before=st.builds(View), after=st.builds(View), data=st.data())
+def test_changes_of_any_view_are_the_view(before: View, after: View, data: st.DataObject) -> None:
+    pool = [*before.members, *after.members]
+    if pool:
+        after = dataclasses.replace(
+            after, members=tuple(data.draw(st.lists(st.sampled_from(pool), unique=True)))
+        )
+    before = dataclasses.replace(before, id=ViewId(before.id + 1))
+    sent = codec.encode_master(NewView(after), before).SerializeToString()
+    assert codec.decode_master(wire.ToMember.FromString(sent), before) == NewView(after)
+
+
+def test_what_has_changed_in_a_view_of_many_members_is_short() -> None:
+    view, following = after_a_loss()
+    message = codec.encode_master(NewView(following), view)
+    assert codec.decode_master(message, view) == NewView(following)
+    assert message.ByteSize() < codec.encode_master(NewView(following)).ByteSize() / 20
+
+
+def test_changes_of_another_view_are_refused() -> None:
+    view, following = after_a_loss()
+    message = codec.encode_master(NewView(following), view)
+    for before in (None, following):
+        with pytest.raises(codec.Malformed, match="changes of view 3"):
+            codec.decode_master(message, before)
+    other = dataclasses.replace(view, members=view.members[::-1])
+    with pytest.raises(codec.Malformed, match="digest"):
+        codec.decode_master(message, other)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [[[0, 2]], [[-1, 1]], [[0, 0]], [[0, 1], [0, 1]], [[1, 1]], [[0]], [[0, 1, 1]], [["0", 1]], [0]],
+)
+def test_members_that_were_not_there_before_are_refused(members: list[typing.Any]) -> None:
+    view = a_view()
+    body = json.dumps(view.changes(view) | {"members": members}).encode()
+    message = wire.NewView(record=zlib.compress(body), digest=view.digest, since=view.id)
+    with pytest.raises(codec.Malformed, match="can't be read"):
+        codec.decode_master(wire.ToMember(view=message), view)
 
 
 def test_a_note_of_a_kind_that_there_is_not_is_refused() -> None:

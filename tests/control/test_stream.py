@@ -27,6 +27,7 @@ from elasticdl.control.protocol.messages import (
     Data,
     Finished,
     FoundShards,
+    NewView,
     NextView,
     Note,
     Progress,
@@ -44,7 +45,7 @@ from elasticdl.control.protocol.profiling import (
     StepRecorded,
 )
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
-from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.control.transport import credentials
 from elasticdl.control.transport.client import JobClient
 from elasticdl.control.transport.keys import Key, derive
@@ -148,6 +149,65 @@ def test_a_long_message(address: str, close: Callable[[Any], Any]) -> None:
     assert here.next() == MemberSaid(connection, FoundShards(shards))
     server.send(connection, Data(shards))
     assert there.next() == StreamReceived(Data(shards))
+
+
+class Tap:
+    """Between a member and its master: carries what they say, and counts HTTP/2's frames by type."""
+
+    PREFACE, HEADER, PING = 24, 9, 6
+
+    def __init__(self, address: str) -> None:
+        self._to = address.removeprefix("unix:")
+        self.address = f"{address}-tap"
+        self.frames: list[int] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.address.removeprefix("unix:"))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self._to)
+                for source, sink, preface in ((near, far, self.PREFACE), (far, near, 0)):
+                    threading.Thread(target=self._carry, args=(source, sink, preface), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, skip: int) -> None:
+        kept = b""
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                kept += piece
+                while len(kept) >= skip + self.HEADER:
+                    header = kept[skip : skip + self.HEADER]
+                    length = skip + self.HEADER + int.from_bytes(header[:3], "big")
+                    if len(kept) < length:
+                        break
+                    self.frames.append(header[3])
+                    kept, skip = kept[length:], 0
+                sink.sendall(piece)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_messages_are_not_accompanied_by_pings(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server, tap = close(ControlServer(address, TOKEN, here)), close(Tap(address))
+    stream = close(member(tap.address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    for number in range(20):
+        stream.send(Note(EventKind.NOTE, ViewId(0), number, "x"))
+        assert here.next().message.step == number
+        server.send(connection, Welcome(number))
+        assert there.next() == StreamReceived(Welcome(number))
+    data = tap.frames.count(0)
+    assert data >= 40, "the tap has seen what was said"
+    assert tap.frames.count(Tap.PING) == 0
 
 
 def test_what_was_sent_before_an_end_arrives(address: str, close: Callable[[Any], Any]) -> None:
@@ -648,7 +708,9 @@ def test_what_several_members_are_sent_is_encoded_once(
 ) -> None:
     encoded: list[Any] = []
     encode = codec.encode_master
-    monkeypatch.setattr(codec, "encode_master", lambda message: (encoded.append(message), encode(message))[1])
+    monkeypatch.setattr(
+        codec, "encode_master", lambda message, before: (encoded.append(message), encode(message, before))[1]
+    )
     here, seen = Events(), [Events(), Events()]
     server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
     for index, events in enumerate(seen):
@@ -662,6 +724,52 @@ def test_what_several_members_are_sent_is_encoded_once(
     for events in seen:
         assert [events.next(), events.next()] == [StreamReceived(Welcome(1)), StreamReceived(Welcome(2))]
     assert encoded == [Welcome(1), Welcome(2)]
+
+
+def test_of_a_view_a_stream_carries_what_has_changed_since_its_last_one(
+    address: str, close: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[tuple[int, int]] = []
+    encode = codec.encode_master
+
+    def noted(message: Any, before: View | None) -> Any:
+        encoded.append((message.view.id, 0 if before is None else before.id))
+        return encode(message, before)
+
+    monkeypatch.setattr(codec, "encode_master", noted)
+    peers = tuple(Peer(MemberId(f"{number:032x}"), f"worker-{number}-1", "unix:/a") for number in range(4))
+
+    def view(number: int, members: tuple[Peer, ...]) -> NewView:
+        sources = (None,) * len(members)
+        return NewView(
+            View(ViewId(number), members, StateId(7, 2), Position(0, 1, 1, 0), (0,), (0,), 1, sources)
+        )
+
+    views = [view(1, peers), view(2, peers[1:]), view(3, (*peers[2:], peers[0]))]
+    here, seen = Events(), [Events(), Events(), Events()]
+    server = close(ControlServer(address, TOKEN, here))
+
+    def joins(index: int) -> tuple[int, Any]:
+        at = MemberId(f"{index:032x}")
+        stream = close(MemberStream(address, KEY, f"worker-{index}-1", at, seen[index]))
+        assert seen[index].next() == StreamOpened()
+        return here.until(MemberOpened).connection, stream
+
+    (first, _), (second, stream) = joins(0), joins(1)
+    for connection in (first, second):
+        server.send(connection, views[0])
+    for connection in (first, second):
+        server.send(connection, views[1])
+    assert encoded == [(1, 0), (2, 1)]
+    assert [seen[1].next().message for _ in views[:2]] == views[:2]
+    stream.close()
+    here.until(MemberClosed)
+    third, _ = joins(2)
+    for connection in (first, third):
+        server.send(connection, views[2])
+    assert encoded == [(1, 0), (2, 1), (3, 2), (3, 0)], "a new stream carries all of it"
+    assert [seen[0].next().message for _ in views] == views
+    assert seen[2].next().message == views[2]
 
 
 def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], Any]) -> None:

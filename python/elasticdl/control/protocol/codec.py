@@ -282,16 +282,22 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
 # ------------------------------------------------------------------ master → member
 
 
-def encode_master(message: MasterMessage) -> wire.ToMember:
-    """Return the wire form of what the master says."""
+def encode_master(message: MasterMessage, before: View | None = None) -> wire.ToMember:
+    """Return the wire form of what the master says; `before`: the view before on the same stream, of which the other end has all."""
     name = _TO_MEMBER[type(message)]
     body: Any
     match message:
         case Data(shards, validation, plan):
             body = wire.Data(shards=_shards(shards), validation=_shards(validation), plan=_loop_plan(plan))
         case NewView(view):
-            record = view.canonical
-            body = wire.NewView(record=zlib.compress(record, _LEVEL), digest=digest_of(record))
+            record = canonical = view.canonical
+            if before is not None:
+                record = json.dumps(view.changes(before), separators=(",", ":")).encode()
+            body = wire.NewView(
+                record=zlib.compress(record, _LEVEL),
+                digest=digest_of(canonical),
+                since=0 if before is None else before.id,
+            )
         case TaskLeased(kind, state, task, given):
             body = wire.TaskLeased(kind=kind, state=_state(state), task=task, body=given)
         case GateOpen(state, values, barrier):
@@ -307,15 +313,20 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
     return wire.ToMember(**{name: body})
 
 
-def decode_master(message: wire.ToMember) -> MasterMessage:
-    """Read what the master said. Raises Malformed, also for a view whose digest is not that of its content."""
+def decode_master(message: wire.ToMember, before: View | None = None) -> MasterMessage:
+    """Read what the master said. Raises Malformed, also for a view whose digest is not that of its content.
+
+    Args:
+        message: the wire form.
+        before: the view before on the same stream.
+    """
     name, body = _one_of(message)
     decoded: MasterMessage
     match name:
         case "data":
             decoded = Data(_read_shards(body.shards), _read_shards(body.validation), _read_loop_plan(body))
         case "view":
-            decoded = NewView(_read_view(body))
+            decoded = NewView(_read_view(body, before))
         case "task_leased":
             decoded = TaskLeased(_read_task_kind(body.kind), _read_state(body.state), body.task, body.body)
         case "gate_open":
@@ -499,15 +510,19 @@ def _read_figures(bodies: Iterable[wire.Figure]) -> tuple[tuple[str, float], ...
     return tuple((body.name, body.value) for body in bodies)
 
 
-def _read_view(body: wire.NewView) -> View:
+def _read_view(body: wire.NewView, before: View | None) -> View:
+    if body.since and (before is None or body.since != before.id):
+        raise Malformed(
+            f"a view as changes of view {body.since}, which was not the one before on this stream"
+        )
     unpacking = zlib.decompressobj()
     try:
         record = unpacking.decompress(body.record, _VIEW_LIMIT)
         if not unpacking.eof:
             raise ValueError(f"it is cut off, or has more than {_VIEW_LIMIT:,} bytes")
-        view = view_from_json(json.loads(record))
+        view = view_from_json(json.loads(record), before if body.since else None)
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise Malformed(f"a view that can't be read: {error}") from error
-    if not view.digest == body.digest == digest_of(record):
+    if view.digest != body.digest or (not body.since and digest_of(record) != body.digest):
         raise Malformed(f"view {view.id} does not match its digest")
     return view

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import KeysView
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, NewType
 
@@ -171,14 +171,34 @@ class View:
         """Return the view as plain JSON values; `view_from_json` is the inverse."""
         return asdict(self)
 
+    def changes(self, before: View) -> dict[str, Any]:
+        """Return the view as plain JSON values for one who has an earlier one; `view_from_json` with that one is the inverse.
+
+        Members that stood in it follow as `[first rank, number]` of those that stand one after the other in both.
+        """
+        ranks = {peer.id: rank for rank, peer in enumerate(before.members)}
+        members: list[Any] = []
+        for peer in self.members:
+            rank = ranks.get(peer.id)
+            if rank is None or before.members[rank] != peer:
+                members.append(asdict(peer))
+            elif members and isinstance(members[-1], list) and sum(members[-1]) == rank:
+                members[-1][1] += 1
+            else:
+                members.append([rank, 1])
+        return {**replace(self, members=()).to_json(), "members": members}
+
 
 def digest_of(canonical: bytes) -> int:
     """Return the digest of a view by its one JSON text."""
     return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), "big")
 
 
-def view_from_json(body: object) -> View:
-    """Read a view from what `View.to_json` wrote (JSON arrays or tuples alike). Raises ValueError for anything else."""
+def view_from_json(body: object, before: View | None = None) -> View:
+    """Read a view from what `View.to_json` wrote (JSON arrays or tuples alike), or `View.changes` with this view before it.
+
+    Raises ValueError for anything else.
+    """
 
     def whole(name: str) -> int:
         return integer(field(body, name))
@@ -190,7 +210,7 @@ def view_from_json(body: object) -> View:
     base, position = field(body, "base"), field(body, "position")
     return View(
         id=ViewId(whole("id")),
-        members=tuple(map(_peer, _several(field(body, "members")))),
+        members=_members(_several(field(body, "members")), () if before is None else before.members),
         base=StateId(integer(field(base, "step")), integer(field(base, "view"))),
         position=Position(
             *(integer(field(position, name)) for name in ("epoch", "first_task", "lanes", "chunk"))
@@ -204,6 +224,21 @@ def view_from_json(body: object) -> View:
         snapshot=None if snapshot is None else text(snapshot),
         reason=text(field(body, "reason")),
     )
+
+
+def _members(bodies: list[Any], before: tuple[Peer, ...]) -> tuple[Peer, ...]:
+    members: list[Peer] = []
+    left = len(before)
+    for body in bodies:
+        if not isinstance(body, list):
+            members.append(_peer(body))
+            continue
+        first, number = map(integer, body)
+        left -= number
+        if first < 0 or number < 1 or first + number > len(before) or left < 0:
+            raise ValueError(f"members {first} to {first + number} of {len(before)} before")
+        members += before[first : first + number]
+    return tuple(members)
 
 
 def _peer(body: object) -> Peer:

@@ -36,6 +36,8 @@ def options() -> list[tuple[str, int | str]]:
         ("grpc.min_reconnect_backoff_ms", 2000),  # this is also the longest time that one attempt takes
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # the environment's are for the world outside
+        # Otherwise each end pings the other one after what it receives, to guess how fast the line is: more frames than messages.
+        ("grpc.http2.bdp_probe", 0),
     ]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, Progress
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView, Progress
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import FLUSH_SECONDS, connect, refusal, target
@@ -214,9 +214,13 @@ class MemberStream:
         """Give on what the master says until the connection ends; return why it refuses this process, if it does."""
         from elasticdl.control.protocol import codec
 
+        view = None
         try:
             for message in call:
-                self._tell(StreamReceived(codec.decode_master(message)))
+                received = codec.decode_master(message, view)
+                if isinstance(received, NewView):
+                    view = received.view
+                self._tell(StreamReceived(received))
         except codec.Malformed as error:
             _log.warning("the connection to the master is closed: %s", error)
         except grpc.RpcError as error:

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.profiling import Profiled
 from elasticdl.control.protocol.status import JobEvent, JobStatus
-from elasticdl.control.protocol.view import MemberId
+from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import FLUSH_SECONDS, options, target
 from elasticdl.control.transport.rights import objection
@@ -139,6 +139,13 @@ ServerEvent = (
 )
 
 
+class _Outbox(asyncio.Queue[Any]):
+    """What a member has to be sent."""
+
+    view: View | None = None
+    """The last one that was put into it: of the next one the member hears what has changed."""
+
+
 class _Watcher:
     """What one who watches has not read yet; bounded, because it may never read. Messages are shared by all watchers."""
 
@@ -247,14 +254,14 @@ class ControlServer:
         self._deliver = deliver
         self._numbers = itertools.count(1)
         self._loop = _Loop.share()
-        self._outboxes: dict[int, asyncio.Queue[Any]] = {}
+        self._outboxes: dict[int, _Outbox] = {}
         self._watchers: set[_Watcher] = set()
         self._status: JobStatus | None = None
         self._events: deque[tuple[float, Any]] = deque(
             maxlen=_EVENTS
         )  # with their times; encoded once for all
-        self._last: tuple[MasterMessage | None, Any] = None, None
-        """What was sent last, and its wire form: a view is sent to a thousand members, and has them all."""
+        self._last: tuple[MasterMessage | None, dict[int, Any]] = None, {}
+        """What was sent last, and its wire form after each view that was the last one of a stream: a view is sent to a thousand members."""
         self._posted: deque[tuple[asyncio.Queue[Any], Any]] = deque()
         """What other threads have said, for which the loop is woken once."""
         self._woken = False
@@ -328,11 +335,17 @@ class ControlServer:
         outbox = self._outboxes.get(connection)
         if outbox is None:
             return False
-        last, encoded = self._last
+        last, forms = self._last
         if message != last:
-            encoded = self._codec.encode_master(message)
-            self._last = message, encoded
-        self._post(outbox, encoded)
+            forms = {}
+            self._last = message, forms
+        before = None
+        if isinstance(message, NewView):
+            before, outbox.view = outbox.view, message.view
+        number = 0 if before is None else before.id
+        if number not in forms:
+            forms[number] = self._codec.encode_master(message, before)
+        self._post(outbox, forms[number])
         return True
 
     def refuse(self, connection: int, reason: str) -> None:
@@ -464,7 +477,7 @@ class ControlServer:
         admitted = await self._admit("Member", context)
         if self._closed:
             return
-        connection, outbox = next(self._numbers), asyncio.Queue[Any]()
+        connection, outbox = next(self._numbers), _Outbox()
         self._outboxes[connection] = outbox
         self._deliver(MemberOpened(connection, admitted.name, MemberId(admitted.member)))
         reading = asyncio.create_task(self._read(connection, admitted, requests, outbox))
