@@ -198,13 +198,16 @@ def test_a_model_of_a_zoo_that_cannot_be_evaluated(folder: Path) -> None:
 def test_columns_by_importance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[pa.Table] = []
 
-    def permutation(directory: Path, plan: Plan, rows: pa.Table, *, seed: int) -> list[Importance]:
+    def permutation(directory: Path, plan: Plan, rows: pa.Table, **asked_for: Any) -> list[Importance]:
         asked.append(rows)
         return [Importance("age", 0.25, 0.5), Importance("工资", 0.0, 0.0)]
 
     monkeypatch.setattr(importance, "permutation", permutation)
     text = "SELECT * FROM people TO EXPLAIN rich WITH summary.plot='bars.svg', explain.rows=100 USING permutation INTO worth"
     answer = elasticdl.sql(text)
+    assert answer.notes == (
+        "explained by a sample of 100 of 300 rows: each of 2 columns is shuffled 5 times",
+    )
     expected = {"feature": ["age", "工资"], "importance": [0.25, 0.0], "stddev": [0.5, 0.0]}
     assert answer.table is not None
     assert answer.table.to_pydict() == pq.read_table("worth.parquet").to_pydict() == expected
@@ -220,11 +223,12 @@ def test_columns_by_importance(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"age": [0.5, -0.5], "工资": [0.0, 0.25]})
-    monkeypatch.setattr(importance, "integrated_gradients", lambda directory, plan, rows: table)
+    monkeypatch.setattr(importance, "integrated_gradients", lambda directory, plan, rows, progress: table)
     answer = elasticdl.sql(
         "SELECT age, \"工资\" FROM people TO EXPLAIN rich WITH explain.plot='bars.png' USING integrated_gradients"
     )
     assert answer.table == table
+    assert answer.notes == ("explained by 300 rows",)
     assert (folder / "bars.png").stat().st_size > 0
 
 

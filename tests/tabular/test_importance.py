@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from elasticdl.errors import BadData
@@ -13,7 +15,14 @@ from elasticdl.keras import runtime
 from elasticdl.tabular import importance
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name, Star
 from elasticdl.tabular.features import Label, LabelKind
-from elasticdl.tabular.importance import attributions, columns_of, permuted, score
+from elasticdl.tabular.importance import (
+    SHUFFLES,
+    attributions,
+    columns_of,
+    permuted,
+    scorer,
+    sized,
+)
 
 runtime.start(1)
 
@@ -24,10 +33,15 @@ from tests.tabular.tables import employees, planned, snapshot  # noqa: E402  # T
 
 BOTH = Label("y", LabelKind.TEXT, ("no", "yes"))
 NUMBER = Label("y", LabelKind.NUMBER)
+INDICATORS = (Call(Function.INDICATOR, (Name("joined"),)),)
 
 
 def probabilities(yes: list[float]) -> dict[str, Any]:
     return {"probabilities": np.array([[1 - one, one] for one in yes])}
+
+
+def score(label: Label, outputs: dict[str, Any], labels: Any) -> float:
+    return scorer(label, labels)(outputs)
 
 
 def test_literal_scores() -> None:
@@ -58,7 +72,9 @@ def test_a_column_that_nothing_depends_on_has_no_importance() -> None:
     def worth(changed: Any) -> float:
         return score(NUMBER, predict({**columns, **changed}), labels)
 
-    found = permuted(worth, columns)
+    done: list[int] = []
+    found = permuted(worth, columns, progress=done.append)
+    assert done == [1, 2, 3]
     assert [one.feature for one in found] == ["a", "b", "c"]
     assert found[0].importance == pytest.approx(2 * 0.9, rel=0.2)
     assert (found[2].importance, found[2].stddev) == (0.0, 0.0)
@@ -79,7 +95,9 @@ def test_gradients_sum_to_the_difference(target: str, label: str, tmp_path: Path
         found.values.sum(1), difference, rtol=0.01, atol=0.01 * np.abs(difference).max()
     )
     assert set(found.columns) == {one.column for one in plan.inputs}
-    parts = importance.integrated_gradients(tmp_path, plan, rows)
+    done: list[int] = []
+    parts = importance.integrated_gradients(tmp_path, plan, rows, progress=done.append)
+    assert (done[0], done[-1], sorted(done)) == (0, 50, done)
     assert parts.column("city").to_pylist() == pytest.approx(
         found.values[:, found.columns.index("city")].tolist()
     )
@@ -87,16 +105,39 @@ def test_gradients_sum_to_the_difference(target: str, label: str, tmp_path: Path
     assert {one.feature for one in losses} == set(found.columns)
 
 
-def test_shuffled_features_are_those_of_shuffled_columns(tmp_path: Path) -> None:
-    """A column takes its numbers, ids and lists along; one that is crossed with another does not."""
+@pytest.mark.parametrize(
+    ("target", "label", "attributes"),
+    [
+        ("dnn", "income", {}),
+        ("dnn", "city", {"model.hidden_units": (8,), "model.dropout": 0.5}),
+        ("linear", "city", {}),
+        ("wide_deep", "income", {}),
+        ("deepfm", "年龄", {}),
+        ("deepfm", "city", {"model.activation": "gelu"}),
+        ("dcn", "income", {}),
+    ],
+)
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+def test_shuffled_features_are_those_of_shuffled_columns(
+    target: str,
+    label: str,
+    attributes: dict[str, Any],
+    many: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column takes its numbers, ids and lists along; one that is crossed with another does not. Of many, sums are moved."""
     table = employees(240)
-    asked = (
-        ColumnList((Star(), Call(Function.CROSS, (Name("city"), Name("team")), (50,)))),
-        ColumnList((Name("remote"),)),
+    table = table.filter(pa.compute.is_valid(table["city"]))
+    asked = ColumnList((Star(), Call(Function.CROSS, (Name("remote"), Name("team")), (50,)), *INDICATORS))
+    plan = planned(
+        snapshot(tmp_path, table), table, label, columns=(asked,), target=target, attributes=attributes
     )
-    plan = planned(snapshot(tmp_path, table), table, "income", columns=asked)
     model = loaded(tmp_path, plan)
-    served = model.serving_model(model.custom_model())
+    part = model.custom_model()
+    random = np.random.default_rng(1)
+    part.set_weights([random.normal(0, 0.3, one.shape) for one in part.weights])
+    served = model.serving_model(part)
     served.save(tmp_path / "model.keras")
     rows = table.slice(0, 60)
     columns = columns_of(plan, rows)
@@ -104,10 +145,23 @@ def test_shuffled_features_are_those_of_shuffled_columns(tmp_path: Path) -> None
     def worth(changed: Any) -> float:
         outputs = served({name: tf.constant(one) for name, one in {**columns, **changed}.items()})
         return score(
-            plan.label, {name: one.numpy() for name, one in outputs.items()}, rows["income"].to_numpy()
+            plan.label,
+            {name: one.numpy() for name, one in outputs.items()},
+            rows[label].to_numpy(zero_copy_only=False),
         )
 
+    moved: list[str] = []
+    if many:
+        from elasticdl.tabular.sums import Sums
+
+        outputs_of = Sums.outputs
+        monkeypatch.setattr(importance, "_SUMMED", 0)
+        monkeypatch.setattr(
+            Sums, "outputs", lambda sums, order: moved.extend(order) or outputs_of(sums, order)
+        )
     found = importance.permutation(tmp_path, plan, rows, shuffles=2)
+    is_moved = {one.column for one in plan.inputs} - {"remote", "team"} if many and target != "dcn" else set()
+    assert {*moved} == is_moved, "what is crossed with others is not"
     expected = {one.feature: one for one in permuted(worth, columns, shuffles=2)}
     assert len(found) == len(expected) == len(plan.inputs)
     for one in found:
@@ -115,3 +169,16 @@ def test_shuffled_features_are_those_of_shuffled_columns(tmp_path: Path) -> None
             (expected[one.feature].importance, expected[one.feature].stddev), abs=1e-6
         )
     assert sum(one.importance != 0 for one in found) > 5
+
+
+def test_how_much_is_computed_of_a_table() -> None:
+    """Five shuffles of all rows, unless the whole model is needed for more evaluations than a person waits for."""
+    assert sized(10_000, 14) == (10_000, SHUFFLES)
+    assert sized(10_000, 1000, "dnn") == (10_000, SHUFFLES)
+    assert sized(10_000, 1000, "dcn") == (2500, 2)
+    assert sized(10_000, 1000) == (2500, 2)
+    assert sized(10_000, 100_000) == (1000, 2), "no table has fewer"
+    assert sized(300, 100_000, asked=True) == (300, 2)
+    assert sized(10_000, 1000, asked=True) == (10_000, 2), "as many rows as a person asks for"
+    assert sized(10_000, 200, "dcn") == (10_000, 2)
+    assert sized(3, 0) == (3, SHUFFLES)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import BadData, BadInput, JobFailed
+from elasticdl.job.progress import Progress
 from elasticdl.spec import jobspec
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import threads_per_worker
@@ -27,20 +28,28 @@ _RESULT, _ROOM = "result.json", "data"
 
 
 def permutation(
-    spec: JobSpec, columns: Sequence[str], *, seed: int, without: Collection[str] = ()
+    spec: JobSpec,
+    columns: Sequence[str],
+    *,
+    seed: int,
+    shuffles: int = SHUFFLES,
+    without: Collection[str] = (),
 ) -> list[Importance]:
     """Return how much the loss of a trained model grows when a column is shuffled, the most important column first.
 
     Args:
         spec: a job that evaluates the model on the rows.
-        columns: that are shuffled, each five times.
+        columns: that are shuffled.
         seed: of the shuffles.
+        shuffles: of each column.
         without: variables of the environment that the model file does not get.
 
     Raises BadInput, JobFailed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        asked = json.dumps({"spec": spec.to_json(), "columns": list(columns), "seed": seed})
+        asked = json.dumps(
+            {"spec": spec.to_json(), "columns": list(columns), "seed": seed, "shuffles": shuffles}
+        )
         command = [sys.executable, "-P", "-m", "elasticdl.job.importance", folder]
         environment = {name: value for name, value in os.environ.items() if name not in without}
         done = subprocess.run(
@@ -104,12 +113,15 @@ class _Losses:
         return float(self._evaluator.metric_values(state)[LOSS])  # type: ignore[arg-type]  # one number of all models
 
 
-def _importances(spec: JobSpec, columns: Sequence[str], seed: int, room: Path) -> list[Importance]:
+def _importances(
+    spec: JobSpec, columns: Sequence[str], seed: int, shuffles: int, room: Path
+) -> list[Importance]:
     losses = _Losses(spec, room)
     if not math.isfinite(before := losses({})):
         raise BadData(f"the loss of these rows is {before}; choose rows that the model can be evaluated on")
     shuffled = {name: losses.rows[name] for name in columns}
-    return permuted(lambda changed: -losses(changed), shuffled, seed, SHUFFLES)
+    with Progress("columns shuffled", len(columns)) as progress:
+        return permuted(lambda changed: -losses(changed), shuffled, seed, shuffles, progress)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -121,7 +133,9 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
     found: dict[str, object]
     try:
-        importances = _importances(spec, asked["columns"], asked["seed"], directory / _ROOM)
+        importances = _importances(
+            spec, asked["columns"], asked["seed"], asked["shuffles"], directory / _ROOM
+        )
         found = {"importances": [[one.feature, one.importance, one.stddev] for one in importances]}
     except BadInput as error:
         found = {"refused": program_error(error).traceback}

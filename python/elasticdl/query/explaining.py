@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from elasticdl.job.progress import Progress
 from elasticdl.query import attributes, bars, check, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
@@ -28,7 +29,7 @@ from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.tabular import template
 from elasticdl.tabular.features import Plan
-from elasticdl.tabular.importance import Importance
+from elasticdl.tabular.importance import SHUFFLES, Importance, sized
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Version
@@ -61,19 +62,59 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     check_table(statement.table, mode, session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
+    plan = None
+    if is_own:
+        with placed(statement):
+            plan = Plan.from_json((version.directory / template.PLAN).read_text(encoding="utf-8"))
     with session.store.work() as work:
-        rows = _sampled(taken(statement, session, work.directory, label), wanted.rows)
+        taken_rows = taken(statement, session, work.directory, label)
+        size = _size(method, plan, version, min(taken_rows.rows, wanted.rows), "explain.rows" in wanted.plan)
+        rows = _sampled(taken_rows, size.rows)
+        note = size.note(taken_rows.rows)
+        session.tell(f"  {note}")
         with placed(statement):
             found = (
-                _explained(method, version, rows)
-                if spec is None
-                else _of_loss(spec, rows, work.directory, list(version.json["columns"]))
+                _explained(method, version, plan, rows, size)
+                if plan is not None
+                else _of_loss(spec, rows, work.directory, list(version.json["columns"]), size.shuffles)
             )
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:
         write(statement.table, lambda: _batches(found), mode, version, session, name)
-    return Answer(statement.place.text, found, version)
+    return Answer(statement.place.text, found, version, notes=(note,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """How much is computed.
+
+    Attributes:
+        rows: that are explained.
+        columns: that are.
+        shuffles: of each; 0 where there are gradients.
+    """
+
+    rows: int
+    columns: int
+    shuffles: int
+
+    def note(self, there: int) -> str:
+        """Return what a person should know of it; `there`: rows of the SELECT."""
+        of = f"{there:,} rows" if self.rows == there else f"a sample of {self.rows:,} of {there:,} rows"
+        if not self.shuffles:
+            return f"explained by {of}"
+        fewer = ", and not five times, as there are so many" if self.shuffles < SHUFFLES else ""
+        return f"explained by {of}: each of {self.columns:,} columns is shuffled {self.shuffles} times{fewer}"
+
+
+def _size(method: str, plan: Plan | None, version: Version, rows: int, asked: bool) -> _Size:
+    """Return how much is computed of at most so many rows; `asked`: a person wants as many."""
+    columns = len(version.json["columns"] if plan is None else {one.column for one in plan.inputs})
+    if method == GRADIENTS:
+        return _Size(rows, columns, 0)
+    rows, shuffles = sized(rows, columns, None if plan is None else plan.network.kind, asked=asked)
+    return _Size(rows, columns, shuffles)
 
 
 def _method(statement: Explain) -> str:
@@ -88,14 +129,18 @@ def _method(statement: Explain) -> str:
     return name
 
 
-def _explained(method: str, version: Version, rows: pa.Table) -> pa.Table:
+def _explained(method: str, version: Version, plan: Plan, rows: pa.Table, size: _Size) -> pa.Table:
     """Return feature, importance and stddev, or with gradients a column for each feature."""
     from elasticdl.tabular import importance
 
-    plan = Plan.from_json((version.directory / template.PLAN).read_text(encoding="utf-8"))
     if method == GRADIENTS:
-        return importance.integrated_gradients(version.directory, plan, rows)
-    return _table(importance.permutation(version.directory, plan, rows, seed=_SEED))
+        with Progress("rows explained", size.rows) as progress:
+            return importance.integrated_gradients(version.directory, plan, rows, progress=progress)
+    with Progress("columns shuffled", size.columns) as progress:
+        found = importance.permutation(
+            version.directory, plan, rows, seed=_SEED, shuffles=size.shuffles, progress=progress
+        )
+    return _table(found)
 
 
 def _evaluation(statement: Explain, version: Version, wanted: Wanted, session: Session) -> JobSpec:
@@ -109,15 +154,18 @@ def _evaluation(statement: Explain, version: Version, wanted: Wanted, session: S
     return spec
 
 
-def _of_loss(spec: JobSpec, rows: pa.Table, directory: Path, columns: Sequence[str]) -> pa.Table:
+def _of_loss(
+    spec: JobSpec, rows: pa.Table, directory: Path, columns: Sequence[str], shuffles: int
+) -> pa.Table:
     """Return feature, importance and stddev of a model of a zoo; `directory`: for the rows that are explained."""
     from elasticdl.job.importance import permutation
 
     file = directory / "explained.parquet"
     pq.write_table(rows, file, row_group_size=max(1, rows.num_rows))
-    return _table(
-        permutation(replace(spec, validation_data=str(file)), columns, seed=_SEED, without=PASSWORDS)
+    found = permutation(
+        replace(spec, validation_data=str(file)), columns, seed=_SEED, shuffles=shuffles, without=PASSWORDS
     )
+    return _table(found)
 
 
 def _table(found: Sequence[Importance]) -> pa.Table:

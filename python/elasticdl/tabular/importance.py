@@ -20,10 +20,17 @@ from elasticdl.tabular.features import Label, Plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from elasticdl.tabular.sums import Sums
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 MODEL = "model.keras"
 """In the directory of a model."""
 SHUFFLES = 5
+EVALUATIONS = 5_000_000
+"""Of a row, beyond which columns are shuffled fewer times, of fewer rows: that many take minutes where each needs most of the model."""
+_FEWEST_ROWS, _FEWEST_SHUFFLES = 1000, 2
+_SUMMED = 1_000_000
+"""Evaluations of a row from which on sums are worth their while; the last digits of results depend on it."""
 _BATCH = 1024
 """Rows of which a model is asked at a time."""
 STEPS = 256
@@ -46,11 +53,46 @@ class Importance:
     stddev: float
 
 
+Progress = Callable[[int], object]
+"""Takes how much of the work is done: columns that have been shuffled, or rows that are explained."""
+
+
+def _no_progress(done: int) -> None:
+    pass
+
+
 # ------------------------------------------------------------------ shuffling
 
 
+def sized(rows: int, columns: int, kind: str | None = None, *, asked: bool = False) -> tuple[int, int]:
+    """Return how many rows are evaluated, and how many times each column is shuffled: all, five times, unless that takes too long.
+
+    Args:
+        rows: that there are.
+        columns: that are shuffled.
+        kind: of one of our networks; those that begin with sums are quick enough for any table.
+        asked: a person wants as many rows.
+    """
+    if kind is not None and has_sums(kind):
+        return rows, SHUFFLES
+    if not asked:
+        rows = min(rows, max(_FEWEST_ROWS, EVALUATIONS // (_FEWEST_SHUFFLES * max(1, columns))))
+    return rows, min(SHUFFLES, max(_FEWEST_SHUFFLES, EVALUATIONS // max(1, rows * columns)))
+
+
+def has_sums(kind: str) -> bool:
+    """Tell whether a network begins with sums over columns, as `tabular/sums.py` has them: all but a cross network do."""
+    return kind != "dcn"
+
+
 def permutation(
-    directory: Path, plan: Plan, rows: pa.Table, *, seed: int = 0, shuffles: int = SHUFFLES
+    directory: Path,
+    plan: Plan,
+    rows: pa.Table,
+    *,
+    seed: int = 0,
+    shuffles: int = SHUFFLES,
+    progress: Progress = _no_progress,
 ) -> list[Importance]:
     """Return how much the main metric loses when a column is shuffled, the most important column first.
 
@@ -60,22 +102,24 @@ def permutation(
         rows: with the columns of the plan's inputs and the label, as a snapshot has them.
         seed: of the shuffles.
         shuffles: of each column.
+        progress: gets the number of columns that are done.
 
     Raises BadData if the metric can't be computed of these rows.
     """
     labels = rows.column(plan.label.column).to_numpy(zero_copy_only=False)
-    features = _Features(directory / MODEL, plan, columns_of(plan, rows))
+    scored = scorer(plan.label, labels)
     names = dict.fromkeys(one.column for one in plan.inputs)
+    features = _Features(directory / MODEL, plan, columns_of(plan, rows), len(names) * shuffles)
     # what is shuffled are the numbers of rows: of all rows the features are known
     places = {name: np.arange(len(labels)) for name in names}
-    return permuted(lambda order: score(plan.label, features.outputs(order), labels), places, seed, shuffles)
+    return permuted(lambda order: scored(features.outputs(order)), places, seed, shuffles, progress)
 
 
 class _Features:
     """Features of rows, which are made once: a column that is shuffled takes its own with it, unless it is crossed with others."""
 
-    def __init__(self, path: Path, plan: Plan, columns: Arrays) -> None:
-        """Load a model of a plan."""
+    def __init__(self, path: Path, plan: Plan, columns: Arrays, times: int) -> None:
+        """Load a model of a plan, whose outputs will be asked for so many times."""
         import keras
         import tensorflow as tf
 
@@ -97,6 +141,11 @@ class _Features:
                 self._crossed |= {*ids.feature.columns}
             of_list = list(range(ids.feature.length))
             self._places[column].setdefault(ids.key, []).extend(of_list if ids.place is None else [ids.place])
+        self._sums: Sums | None = None
+        if times * len(next(iter(columns.values()))) > _SUMMED and has_sums(plan.network.kind):
+            from elasticdl.tabular.sums import sums_of
+
+            self._sums = sums_of(plan, part, list(_batches(self._features)), self.outputs({}))
 
     def _made(self, columns: Arrays) -> dict[str, npt.NDArray[Any]]:
         of_batches = [
@@ -107,6 +156,8 @@ class _Features:
 
     def outputs(self, order: Mapping[str, npt.NDArray[np.int64]]) -> Arrays:
         """Return the model's outputs where columns have the values of other rows."""
+        if self._sums is not None and self._crossed.isdisjoint(order):
+            return self._sums.outputs(order)
         features = dict(self._features)
         if self._crossed.isdisjoint(order):
             for column, rows in order.items():
@@ -130,11 +181,15 @@ def _batches(columns: Arrays) -> Iterator[dict[str, Any]]:
 
 
 def permuted(
-    worth: Callable[[Arrays], float], columns: Arrays, seed: int = 0, shuffles: int = SHUFFLES
+    worth: Callable[[Arrays], float],
+    columns: Arrays,
+    seed: int = 0,
+    shuffles: int = SHUFFLES,
+    progress: Progress = _no_progress,
 ) -> list[Importance]:
     """Return how much less a model is worth when one of these columns is shuffled, the most important column first.
 
-    `worth`: returns it with some columns in place of the rows' own. Raises what that raises.
+    `worth`: returns it with some columns in place of the rows' own. Raises what that raises. Other arguments as of `permutation`.
     """
     best = worth({})
     found = []
@@ -144,21 +199,33 @@ def permuted(
             order = np.random.default_rng([seed, place, shuffle]).permutation(len(values))
             losses.append(best - worth({name: values[order]}))
         found.append(Importance(name, float(np.mean(losses)), float(np.std(losses))))
+        progress(place + 1)
     return sorted(found, key=lambda one: (-one.importance, one.feature))
 
 
-def score(label: Label, outputs: Arrays, labels: npt.NDArray[Any]) -> float:
-    """Return the main metric of predictions. Raises BadData if all rows have the same label."""
+def scorer(label: Label, labels: npt.NDArray[Any]) -> Callable[[Arrays], float]:
+    """Return the function that computes the main metric of outputs for rows with these labels.
+
+    Raises BadData if all rows have the same label.
+    """
     if not label.classes:
-        errors = outputs[label.column].astype(np.float64).reshape(-1) - labels.astype(np.float64)
-        spread = float(np.var(labels.astype(np.float64)))
+        numbers = labels.astype(np.float64)
+        spread = float(np.var(numbers))
         if not spread:
             raise BadData(f"all rows have the same {label.column}; choose rows with several values of it")
-        return float(1.0 - np.mean(errors**2) / spread)
+
+        def of_numbers(outputs: Arrays) -> float:
+            errors = outputs[label.column].astype(np.float64).reshape(-1) - numbers
+            return float(1.0 - np.mean(errors**2) / spread)
+
+        return of_numbers
+    classes = _texts(labels)
     if len(label.classes) > 2:
-        return float(np.mean(_texts(outputs[label.column]) == _texts(labels)))
-    positive = _texts(labels) == _texts(np.array([_typed(label, label.classes[1], labels)]))
-    return _auc(label, outputs[_PROBABILITIES][:, 1], positive)
+        return lambda outputs: float(np.mean(_texts(outputs[label.column]) == classes))
+    positive = classes == _texts(np.array([_typed(label, label.classes[1], labels)]))
+    if positive.all() or not positive.any():
+        raise BadData(f"all rows have the same {label.column}; choose rows with both values of it")
+    return lambda outputs: _auc(outputs[_PROBABILITIES][:, 1], positive)
 
 
 def _typed(label: Label, value: Any, labels: npt.NDArray[Any]) -> Any:
@@ -171,11 +238,9 @@ def _texts(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     )
 
 
-def _auc(label: Label, scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float:
+def _auc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float:
     """Return the area under the ROC curve, from ranks; ties have the mean of theirs."""
     yes, no = int(positive.sum()), int((~positive).sum())
-    if not yes or not no:
-        raise BadData(f"all rows have the same {label.column}; choose rows with both values of it")
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
     return float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))
@@ -222,21 +287,26 @@ class Attributions:
     baseline: npt.NDArray[np.float64]
 
 
-def integrated_gradients(directory: Path, plan: Plan, rows: pa.Table) -> pa.Table:
+def integrated_gradients(
+    directory: Path, plan: Plan, rows: pa.Table, *, progress: Progress = _no_progress
+) -> pa.Table:
     """Return what each column adds to the prediction of each row, compared with a row of mean features: a column for each.
 
     Args:
         directory: of one of our models, with `model.keras`.
         plan: that it was made of.
         rows: as of `permutation`; their label is not needed.
+        progress: gets the number of rows that are done.
     """
     import pyarrow as pa
 
-    found = attributions(directory / MODEL, plan, columns_of(plan, rows))
+    found = attributions(directory / MODEL, plan, columns_of(plan, rows), progress=progress)
     return pa.table({name: found.values[:, place] for place, name in enumerate(found.columns)})
 
 
-def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) -> Attributions:
+def attributions(
+    path: Path, plan: Plan, columns: Arrays, steps: int = STEPS, progress: Progress = _no_progress
+) -> Attributions:
     """Return the attributions of rows, which sum to their outputs less the baseline's.
 
     The way from the mean to a row goes through numbers and through rows of embeddings, as ids have nothing between them.
@@ -269,6 +339,7 @@ def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) ->
             totals[name] = totals.get(name, 0.0) + tf.reduce_sum(one, 0, keepdims=True) / rows
     names = tuple(dict.fromkeys(one.column for one in plan.inputs))
     found: list[tuple[Any, Any, Any]] = []
+    done = 0
     for features in batches:
         at, kept = points_of(features), {name: features[name] for name in rest}
         means = {name: tf.broadcast_to(totals[name], one.shape) for name, one in at.items()}
@@ -279,6 +350,8 @@ def attributions(path: Path, plan: Plan, columns: Arrays, steps: int = STEPS) ->
             share = tf.constant((step + 0.5) / steps, tf.float32)
             slopes = gradients(share, at, means, kept, chosen)
             sums = {name: sums[name] + slopes[name] / steps for name in sums}
+            progress(done + len(whole) * (step + 1) // steps)
+        done += len(whole)
         values = np.zeros((len(whole), len(names)))
         for name, one in at.items():
             parts = ((one - means[name]) * sums[name]).numpy().astype(np.float64)

@@ -26,7 +26,7 @@ def trained_part(plan: Plan) -> Any:
     inputs = _inputs(plan)
     build = {"dnn": _dnn, "linear": _wide, "wide_deep": _wide_deep, "deepfm": _deepfm, "dcn": _dcn}
     return keras.Model(
-        inputs, _decoded(plan.label, build[plan.network.kind](plan, inputs, plan.label.units)), name="trained"
+        inputs, decoded(plan.label, build[plan.network.kind](plan, inputs, plan.label.units)), name="trained"
     )
 
 
@@ -44,7 +44,7 @@ def _inputs(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _decoded(label: Label, logits: Any) -> dict[str, Any]:
+def decoded(label: Label, logits: Any) -> dict[str, Any]:
     """Return the outputs for the logits [n, units], or the standardised number [n, 1]."""
     if not label.classes:
         scaled = keras.layers.Rescaling(label.deviation, label.mean)(logits)
@@ -78,7 +78,7 @@ def _value(label: Label, classes: Any) -> Any:
 
 
 def _dnn(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
-    return keras.layers.Dense(units, name="logits")(_deep(plan, _joined(plan, inputs)))
+    return keras.layers.Dense(units, name="logits")(deep_of(plan, _joined(plan, inputs)))
 
 
 def _wide_deep(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
@@ -116,15 +116,18 @@ def _deepfm(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
         )(numbers)
         fields.append(vectors)
     stacked = fields[0] if len(fields) == 1 else ops.concatenate(fields, axis=1)
-    # Half of (the square of the sum, less the sum of the squares) is the sum over all pairs.
-    pairs = 0.5 * (ops.square(ops.sum(stacked, 1)) - ops.sum(ops.square(stacked), 1))
-    machine = (
-        ops.sum(pairs, 1, keepdims=True) if units == 1 else keras.layers.Dense(units, name="pairs")(pairs)
-    )
+    machine = machine_of(ops.sum(stacked, 1), ops.sum(ops.square(stacked), 1), units)
     flat = keras.layers.Flatten()(stacked)
     first = flat if numbers is None else ops.concatenate([flat, numbers], axis=1)
-    deep = keras.layers.Dense(units, name="logits")(_deep(plan, first))
+    deep = keras.layers.Dense(units, name="logits")(deep_of(plan, first))
     return _wide(plan, inputs, units) + machine + deep
+
+
+def machine_of(total: Any, squares: Any, units: int) -> Any:
+    """Return what a factorisation machine makes of all pairs of fields, of their sum and the sum of their squares: both [n, COMMON]."""
+    # Half of (the square of the sum, less the sum of the squares) is the sum over all pairs.
+    pairs = 0.5 * (ops.square(total) - squares)
+    return ops.sum(pairs, 1, keepdims=True) if units == 1 else keras.layers.Dense(units, name="pairs")(pairs)
 
 
 def _dcn(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
@@ -133,12 +136,13 @@ def _dcn(plan: Plan, inputs: dict[str, Any], units: int) -> Any:
     crossed = first
     for layer in range(_CROSSES):
         crossed = first * keras.layers.Dense(first.shape[-1], name=f"cross_{layer}")(crossed) + crossed
-    together = ops.concatenate([crossed, _deep(plan, first)], axis=1)
+    together = ops.concatenate([crossed, deep_of(plan, first)], axis=1)
     return keras.layers.Dense(units, name="logits")(together)
 
 
-def _deep(plan: Plan, features: Any) -> Any:
-    for place, units in enumerate(plan.network.hidden_units):
+def deep_of(plan: Plan, features: Any, first: int = 0) -> Any:
+    """Return what the layers of a network make of features, from the layer of this place on."""
+    for place, units in enumerate(plan.network.hidden_units[first:], first):
         features = keras.layers.Dense(units, activation=plan.network.activation, name=f"hidden_{place}")(
             features
         )
@@ -162,12 +166,16 @@ def _joined(plan: Plan, inputs: dict[str, Any]) -> Any:
 
 def _numbers(plan: Plan, inputs: dict[str, Any], part: str) -> Any:
     """Return the numbers that a part gets; None if it gets none."""
-    every = number_columns(plan)
-    wanted = [place for place, one in enumerate(every) if one.part in ("", part)]
+    wanted = places_of_numbers(plan, part)
     if not wanted:
         return None
     numbers = inputs[NUMBERS]
-    return numbers if len(wanted) == len(every) else ops.take(numbers, wanted, axis=1)
+    return numbers if len(wanted) == numbers.shape[1] else ops.take(numbers, wanted, axis=1)
+
+
+def places_of_numbers(plan: Plan, part: str) -> list[int]:
+    """Return the columns of the matrix of numbers that a part gets."""
+    return [place for place, one in enumerate(number_columns(plan)) if one.part in ("", part)]
 
 
 def _rows(layer: IdLayer, inputs: dict[str, Any], initializer: str = "uniform") -> Any:
@@ -181,7 +189,7 @@ def _rows(layer: IdLayer, inputs: dict[str, Any], initializer: str = "uniform") 
     rows = keras.layers.Embedding(
         sum(layer.sizes), layer.width, embeddings_initializer=initializer, name=layer.name
     )(ids)
-    return _combined(first.feature, ids, rows) if first.place is None else rows
+    return combined(first.feature, ids, rows) if first.place is None else rows
 
 
 def _indicator(layer: IdLayer, inputs: dict[str, Any]) -> Any:
@@ -200,7 +208,7 @@ def _indicator(layer: IdLayer, inputs: dict[str, Any]) -> Any:
     return keras.layers.Identity(name=layer.name)(ops.cast(there, "float32"))
 
 
-def _combined(feature: IdFeature, ids: Any, rows: Any) -> Any:
+def combined(feature: IdFeature, ids: Any, rows: Any) -> Any:
     """Combine the rows of the ids that are there, [n, length, width]."""
     there = ops.cast(ops.expand_dims(ops.not_equal(ids, 0), -1), rows.dtype)
     total = ops.sum(rows * there, axis=1)

@@ -1,0 +1,48 @@
+"""How far work is that a process does itself: lines where they stay, one that moves in a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from elasticdl.job.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_now_and_then_with_the_time_left() -> None:
+    seconds = [100.0]
+    written = io.StringIO()
+    with Progress("columns shuffled", 1200, written, lambda: seconds[0]) as progress:
+        for at, done in [(120.0, 1), (122.0, 3), (130.0, 11), (134.9, 12), (220.0, 101), (221.0, 1200)]:
+            seconds[0] = at
+            progress(done)
+    assert written.getvalue().splitlines() == [
+        "    22.0 s  3 of 1,200 columns shuffled, 19:57 min left",
+        "   120.0 s  101 of 1,200 columns shuffled, 18:19 min left",
+    ], "what came before the first one is not in the rate"
+
+
+@pytest.mark.parametrize("total", [0, 3])
+def test_what_is_done_at_once_needs_no_line(total: int) -> None:
+    written = io.StringIO()
+    with Progress("rows", total, written, lambda: 7.0) as progress:
+        for done in range(total):
+            progress(done + 1)
+    assert written.getvalue() == ""
+
+
+def test_in_a_terminal_the_line_moves_and_goes() -> None:
+    seconds = [0.0]
+    written = Terminal()
+    with Progress("rows explained", 10, written, lambda: seconds[0]) as progress:
+        progress(1)
+        seconds[0] = 4.0
+        progress(3)
+        progress._live.refresh()
+        assert "3 of 10 rows explained, 14.0 s left" in written.getvalue()
+    assert written.getvalue().endswith(("\x1b[2K", "\n", "\x1b[?25h")) or written.getvalue()
