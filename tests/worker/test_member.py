@@ -290,7 +290,9 @@ def test_a_donor_serves_exactly_the_base() -> None:
 
 
 def test_a_trailer_that_counts_a_chunk_twice_is_a_failure() -> None:
-    _member, said = run(trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 3.0, 0, (2, 1))))
+    _member, said = run(
+        trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 3.0, 0, (2, 1)))
+    )
     assert not any(isinstance(instruction, Commit) for instruction in said)
     assert isinstance(sent(said)[-1], ProgramFailed)
 
