@@ -55,7 +55,7 @@ def weighted(records: Any, mode: str, metadata: Any) -> Any:
         ({"optimizer": lambda: optax.MultiSteps(optax.sgd(0.1), 2)}, r"optimizer of optax; call its gradient_transformation\(\)"),
         ({"optimizer": optax.lbfgs}, "update of the optimizer failed: TypeError: .*; workers exchange one mean gradient a step: .*lbfgs"),
         ({"optimizer": lambda: optax.adam("fast")}, "the update of the optimizer failed"),
-        ({"loss": lambda labels, outputs: 0.5}, "returned a float; expected a scalar, or one value per example"),
+        ({"loss": lambda labels, outputs: 0.5}, "returned a float; expected an array with one value, or with one per example"),
         ({"loss": lambda labels, outputs: outputs}, r"returned an array float32 \[8, 3\]; expected"),
         ({"loss": lambda labels, outputs: outputs[:3, 0]}, "returned 3 values for 8 examples; expected one for each"),
         ({"loss": lambda labels, outputs: outputs["x"]}, r"training step failed: .*\nfeed gave float32 \[8, 4\] and labels int32 \[8\]"),

@@ -258,17 +258,21 @@ def test_the_same_error_in_a_second_life_fails_the_job() -> None:
     assert isinstance(control.journal[-1], FailedRecord)
 
 
-@pytest.mark.parametrize(("relaunches", "fails"), [(0, True), (1, False)])
-def test_errors_are_counted_per_worker(relaunches: int, fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("relaunches", "after"), [(0, ""), (1, f", after other program errors of worker {ord('b')} (1)")]
+)
+def test_errors_are_counted_per_worker(relaunches: int, after: str) -> None:
     control = progressed("a", "b", relaunches=relaunches)
     control.say("b", error(signature="one"))
-    assert isinstance(control.journal[-1], FailedRecord) == fails
-    if not fails:
+    who = name("b")
+    if relaunches:
+        assert not isinstance(control.journal[-1], FailedRecord)
         control.seal("a")
-        control.give(
-            ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error(signature="two"))
-        )
-        assert isinstance(control.journal[-1], FailedRecord)
+        who = f"worker-{ord('b')}-1"
+        control.give(ConnectionOpened(9, MemberId("b2"), who), Heard(9, error(signature="two")))
+    record = control.journal[-1]
+    assert isinstance(record, FailedRecord)
+    assert record.reason == f"{who} failed{after}: ValueError: no"
 
 
 @pytest.mark.parametrize("kind", ["bad-input", "nan", "storage"])

@@ -137,7 +137,7 @@ OF = torch.optim.lr_scheduler
         ({"lr_scheduler": lambda one: OF.ReduceLROnPlateau(one)}, "expected a scheduler .* that steps without a metric"),
         ({"lr_scheduler": lambda one: (OF.StepLR(one, 2), "day")}, 'expected a scheduler .*"epoch"'),
         ({"lr_scheduler": lambda one: OF.StepLR(SGD(dense().parameters()), 2)}, "is of another optimizer; give it the one"),
-        ({"loss": lambda labels, outputs: 0.5}, "returned a float; expected a scalar, or one value per example"),
+        ({"loss": lambda labels, outputs: 0.5}, "returned a float; expected a tensor with one value, or with one per example"),
         ({"loss": lambda labels, outputs: outputs}, r"returned a tensor \(8, 3\) of torch.float32; expected"),
         ({"loss": lambda labels, outputs: outputs[:3, 0]}, "returned 3 values for 8 examples; expected one for each"),
         ({"loss": lambda labels, outputs: labels.float().mean()}, "the loss does not depend on any parameter"),

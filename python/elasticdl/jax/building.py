@@ -104,7 +104,7 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> jax.Array:
     if not isinstance(found, jax.Array) or not jnp.issubdtype(found.dtype, jnp.floating) or found.ndim > 1:
         shown_as = f"an array {shown(found)}" if isinstance(found, jax.Array) else f"a {type(found).__name__}"
         raise BadModel(
-            f"{user.path}: {function_name(user.loss)} returned {shown_as}; expected a scalar, or one value per example"
+            f"{user.path}: {function_name(user.loss)} returned {shown_as}; expected an array with one value, or with one per example"
         )
     if found.ndim == 1:
         if len(found) != batch.examples:

@@ -126,7 +126,7 @@ def loss_of(user: UserModel, batch: Batch, outputs: Any) -> torch.Tensor:
             else f"a {type(found).__name__}"
         )
         raise BadModel(
-            f"{user.path}: {function_name(user.loss)} returned {shown}; expected a scalar, or one value per example"
+            f"{user.path}: {function_name(user.loss)} returned {shown}; expected a tensor with one value, or with one per example"
         )
     if found.dim() == 1:
         if len(found) != batch.examples:

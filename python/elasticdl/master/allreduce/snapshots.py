@@ -174,7 +174,10 @@ def _differences(parts: Sequence[Saved]) -> str:
     first, end = parts[0], 0
     for part in parts:
         if (part.position, part.size, part.head) != (first.position, first.size, first.head):
-            return "members hold different states; this is an error of ElasticDL, please report it with the job's logs"
+            return (
+                "members hold different states: programs of `elasticdl run` did not do the same after a step, which the next step says; "
+                "in other jobs this is an error of ElasticDL, please report it with the job's logs"
+            )
         if part.first != end:
             return "members have not divided it; this is an error of ElasticDL, please report it with the job's logs"
         end += part.length

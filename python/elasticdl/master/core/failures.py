@@ -63,9 +63,8 @@ def _fails_job(
     index = _worker_index(who)
     errors = sum(_worker_index(record.worker) == index for record in journal.errors)
     if errors >= relaunches:
-        return (
-            unwritable or f"{who} failed, and worker {index} has had {errors} program errors before: {what}"
-        )
+        others = f", after other program errors of worker {index} ({errors})" if errors else ""
+        return unwritable or f"{who} failed{others}: {what}"
     return None
 
 

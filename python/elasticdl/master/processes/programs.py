@@ -51,7 +51,7 @@ def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bo
             else ""
         )
         return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
-    # Workers of ours end with these codes when they are told to, and so do programs that know nothing of that.
+    # Workers of ours end with these codes when the master says so; programs that know nothing of that may, too.
     if ended.code == FINISHED or (ended.code == EVICTED and not evicted):
         return (
             f"has ended with exit code {ended.code} before the job was over, and has not said why (does {program}, or a library that it "
