@@ -481,6 +481,24 @@ def test_clients_watch_ask_and_are_answered(address: str, close: Callable[[Any],
     assert list(seen) == []
 
 
+def test_a_status_that_nobody_watches_is_not_encoded(
+    address: str, close: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[Any] = []
+    encode = codec.encode_seen
+    monkeypatch.setattr(codec, "encode_seen", lambda seen: (encoded.append(seen), encode(seen))[1])
+    server = close(ControlServer(address, TOKEN, Events()))
+    event = JobEvent(1.0, EventKind.JOINED, "worker-0-1", 1, 0, "x")
+    for seen in (status(1), status(2), event):
+        server.publish(seen)
+    client = close(JobClient(address, TOKEN))
+    watching = client.watch()
+    assert [next(watching), next(watching)] == [event, status(2)]
+    assert encoded == [event, status(2)]
+    server.publish(status(3))
+    assert next(watching) == status(3)
+
+
 def test_requests_wait_for_the_answer(address: str, close: Callable[[Any], Any]) -> None:
     here = Events()
     close(ControlServer(address, TOKEN, here))

@@ -356,10 +356,9 @@ class ControlServer:
 
     def publish(self, seen: JobStatus | JobEvent) -> None:
         """Show a status or an event to all who watch, and to those who will ask."""
-        message = self._codec.encode_seen(seen)
         if isinstance(seen, JobStatus):
             self._status = seen
-        self._loop.soon(self._show_watchers, seen, message)
+        self._loop.soon(self._show_watchers, seen)
 
     def close(self) -> None:
         """End all connections once what was sent has been delivered, then stop listening and remove the socket.
@@ -388,7 +387,10 @@ class ControlServer:
             outbox, message = self._posted.popleft()
             outbox.put_nowait(message)
 
-    def _show_watchers(self, seen: JobStatus | JobEvent, message: Any) -> None:
+    def _show_watchers(self, seen: JobStatus | JobEvent) -> None:
+        if isinstance(seen, JobStatus) and not self._watchers:
+            return  # a thousand workers are long to encode
+        message = self._codec.encode_seen(seen)
         if isinstance(seen, JobEvent):
             self._events.append((seen.time, message))
         for watcher in self._watchers:

@@ -504,7 +504,7 @@ class MasterCore:
         """Tell a connection what all members have to know by now: the data, and how they end."""
         if link.verdict:
             return link
-        if (data := self.journal.data) is not None and not link.data:
+        if not link.data and (data := self.journal.data) is not None:
             self._tell(connection, Data(data.shards, data.validation, data.plan), out)
             link = replace(link, data=True)
         if (verdict := self._verdict(link)) is not None:

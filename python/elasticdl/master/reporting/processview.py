@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.status import WorkerStatus
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.machine import MasterCore
@@ -57,12 +56,13 @@ def process_statuses(
         start_seconds: how long a process may take to get ready.
     """
     for force in forces:
-        for name in map(str, force.running()):
+        for process in force.running():
+            name = str(process)
             member = members.get(name)
             state = "pending" if name in processes.pending else "starting"
             if member is not None:
                 state = state_of(member)
-            if force.replicas[process_name(name).index].retired and state not in _BEFORE:
+            if force.replicas[process.index].retired and state not in _BEFORE:
                 state = "draining"
             why = processes.waits_for(now, name, start_seconds) if state in _BEFORE else ""
             yield WorkerStatus(name, state, processes.pids.get(name), member, why)

@@ -32,10 +32,10 @@ from elasticdl.cluster.cluster import (
     ScaleAsked,
     StopAsked,
 )
-from elasticdl.control.protocol.messages import Evicted, MemberMessage
+from elasticdl.control.protocol.messages import Evicted, MemberMessage, Register
 from elasticdl.control.protocol.profiling import StepRecorded
+from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.control.transport.stream import (
     Answer,
@@ -59,6 +59,7 @@ from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes import starting
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.running import gathering
+from elasticdl.master.running.beats import Beats
 from elasticdl.master.running.context import JobContext, Past
 from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
@@ -130,6 +131,7 @@ class Runner(Generic[Machine]):
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._data_since: float | None = None
+        self._beats = Beats()
         self._next_beat = 0.0
         self._held: machine_events.Append | None = None
         """A record that waits for what has to be done before it."""
@@ -329,6 +331,8 @@ class Runner(Generic[Machine]):
 
     def _hear(self, connection: int, message: MemberMessage) -> None:
         before = self._machine
+        if isinstance(message, Register | Enroll):
+            self._beats.forget(message.member)
         self._handle(machine_events.Heard(connection, message))
         if self._strategy.show_message(before, self._machine, message, self.history):
             self._reporter.changed = True
@@ -382,12 +386,8 @@ class Runner(Generic[Machine]):
         if now < self._next_beat:
             return
         self._next_beat = now + _BEAT_SECONDS
-        beats: dict[MemberId, float] = {}
-        events = deque[machine_events.Event]()
-        for member, view, step, progress, age, _ in self._monitor.poll():
-            events.append(machine_events.Beat(MemberId(member), view, step, progress, age))
-            beats[MemberId(member)] = now - age
-        self._run(events)
+        news, beats = self._beats.heard(now, self._monitor.poll())
+        self._run(deque[machine_events.Event](news))
         self._processes.watch_starts(self._strategy.stages(self._machine), beats)
         # Of a local job the only process is the user's own, perhaps in a debugger.
         if self._job.spec.distribution_strategy is not Strategy.LOCAL:
