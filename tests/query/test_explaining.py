@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import elasticdl
+from elasticdl.cli import run as command
 from elasticdl.errors import BadStatement, JobFailed
 from elasticdl.query.registry import Store
 from elasticdl.tabular import importance, template
@@ -258,3 +259,48 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
 def test_what_cannot_be_explained(folder: Path, tail: str, message: str) -> None:
     with pytest.raises(BadStatement, match="sql:1: " + message.replace("?", r"\?")):
         elasticdl.sql(f"SELECT * FROM people TO EXPLAIN {tail}")
+
+
+def test_columns_with_odd_names_through_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Quotes, dots, slashes and Chinese characters, in a table, its label and its columns."""
+    from elasticdl.keras import runtime
+
+    runtime.start(1)
+    from tests.tabular.feeding import loaded
+    from tests.tabular.tables import planned, snapshot
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELASTICDL_STORE", str(tmp_path / "store"))
+    random = np.random.default_rng(1)
+    names, label = ['it\'s "so"', "a.b.c", "名/字\\x", "`tick` ;"], '结/果."y"'
+    table = pa.table(
+        {
+            names[0]: random.normal(size=40),
+            names[1]: random.integers(0, 6, 40),
+            names[2]: random.choice(["甲", "乙"], 40).tolist(),
+            names[3]: random.random(40) < 0.5,
+            label: random.choice(["是的", "no'"], 40).tolist(),
+        }
+    )
+    pq.write_table(table, "怪 表.parquet")
+    plan = planned(snapshot(tmp_path / "rows", table), table, label)
+    with Store(tmp_path / "store").begin("odd") as entry:
+        model = loaded(entry.directory, plan)
+        model.serving_model(model.custom_model()).save(entry.directory / "model.keras")
+        kinds = dict(zip(names, ["number", "integer", "text", "boolean"], strict=True))
+        entry.commit({"label": label, "columns": kinds, "model_zoo": None})
+    select = 'SELECT * FROM "怪 表" TO EXPLAIN odd'
+    script = (
+        f"{select} WITH explain.plot='worth.svg' INTO worth; {select} USING integrated_gradients INTO parts"
+    )
+    assert command(["sql", script]) == 0
+    worth, parts = (pq.read_table(f"{name}.parquet") for name in ("worth", "parts"))
+    assert sorted(worth["feature"].to_pylist()) == sorted(parts.column_names) == sorted(names)
+    assert parts.num_rows == 40
+    drawn = (tmp_path / "worth.svg").read_text(encoding="utf-8")
+    assert ">名/字\\x</text>" in drawn
+    said = capfd.readouterr().err
+    assert "  explained by 40 rows: each of 4 columns is shuffled 5 times\n" in said
+    assert "  explained by 40 rows\n" in said

@@ -33,7 +33,10 @@ from tests.tabular.tables import employees, planned, snapshot  # noqa: E402  # T
 
 BOTH = Label("y", LabelKind.TEXT, ("no", "yes"))
 NUMBER = Label("y", LabelKind.NUMBER)
-INDICATORS = (Call(Function.INDICATOR, (Name("joined"),)),)
+INDICATORS = (
+    Call(Function.INDICATOR, (Call(Function.HASH_BUCKET, (Name("id"),), (20,)),)),
+    Call(Function.INDICATOR, (Name("about"),)),
+)
 
 
 def probabilities(yes: list[float]) -> dict[str, Any]:
@@ -106,18 +109,15 @@ def test_gradients_sum_to_the_difference(target: str, label: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("target", "label", "attributes"),
+    ("target", "label", "attributes", "many"),
     [
-        ("dnn", "income", {}),
-        ("dnn", "city", {"model.hidden_units": (8,), "model.dropout": 0.5}),
-        ("linear", "city", {}),
-        ("wide_deep", "income", {}),
-        ("deepfm", "年龄", {}),
-        ("deepfm", "city", {"model.activation": "gelu"}),
-        ("dcn", "income", {}),
+        ("dnn", "income", {}, False),
+        ("dnn", "city", {"model.hidden_units": (8,), "model.dropout": 0.5}, True),
+        ("linear", "年龄", {}, True),
+        ("wide_deep", "income", {}, True),
+        ("deepfm", "city", {"model.activation": "gelu"}, True),
     ],
 )
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
 def test_shuffled_features_are_those_of_shuffled_columns(
     target: str,
     label: str,
@@ -160,13 +160,13 @@ def test_shuffled_features_are_those_of_shuffled_columns(
             Sums, "outputs", lambda sums, order: moved.extend(order) or outputs_of(sums, order)
         )
     found = importance.permutation(tmp_path, plan, rows, shuffles=2)
-    is_moved = {one.column for one in plan.inputs} - {"remote", "team"} if many and target != "dcn" else set()
+    is_moved = {one.column for one in plan.inputs} - {"remote", "team"} if many else set()
     assert {*moved} == is_moved, "what is crossed with others is not"
     expected = {one.feature: one for one in permuted(worth, columns, shuffles=2)}
     assert len(found) == len(expected) == len(plan.inputs)
     for one in found:
         assert (one.importance, one.stddev) == pytest.approx(
-            (expected[one.feature].importance, expected[one.feature].stddev), abs=1e-6
+            (expected[one.feature].importance, expected[one.feature].stddev), abs=1e-5
         )
     assert sum(one.importance != 0 for one in found) > 5
 
