@@ -47,6 +47,18 @@ def test_help_needs_little(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(LIGHT)
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        f"elasticdl.{name}.framework"
+        for name in ("jax", "keras", "keras.backends", "mxnet", "reference", "tf_keras", "torch")
+    ],
+)
+def test_a_framework_is_looked_up_without_what_workers_need(module: str) -> None:
+    """Submitting a job looks it up, and its master does."""
+    assert loaded(f"import {module}").isdisjoint(LIGHT)
+
+
 def test_no_module_of_the_master_imports_a_framework() -> None:
     statement = (
         "import importlib, pkgutil, elasticdl.master, elasticdl.page, elasticdl.control, elasticdl.cluster, elasticdl.data; "

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadSetting
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
-from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.framework import RestoredModel
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import load
+
+if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.framework import RestoredModel
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 _PARTS = {"jax": "JAX", "jaxlib": "JAX", "flax": "Flax", "optax": "optax"}
 _NO_SERVERS = "JAX models are trained without parameter servers; leave --num_ps_pods out"
@@ -69,6 +70,8 @@ class JaxFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
+        from elasticdl.worker.modelfile import load
+
         return load(spec, self.symbols, self.model_arguments)
 
     def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:

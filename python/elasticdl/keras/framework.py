@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.keras.stepcallbacks import ZooFile, refused_callback
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
-from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import load
 
 if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
     from elasticdl.keras.library import Library
     from elasticdl.keras.restored import RestoredModel
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 
 SYMBOLS = (
@@ -132,6 +131,8 @@ class KerasFramework:
 
 def load_keras(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
     """Import a model file of Keras. Raises BadModel, also for a loss that is none."""
+    from elasticdl.worker.modelfile import load
+
     user = load(spec, symbols)
     if not callable(user.loss) and not isinstance(user.loss, Mapping):
         raise BadModel(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadSetting
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
-from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker import gpus
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.framework import RestoredModel
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import load
+
+if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.framework import RestoredModel
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 _MISSING = (
     "--framework: MXNet is not installed where workers run; pip install 'elasticdl[mxnet]' does, in an environment of its own with Python "
@@ -70,6 +71,8 @@ class MxnetFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
+        from elasticdl.worker.modelfile import load
+
         return load(spec, self.symbols)
 
     def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
-from elasticdl.reference.adapter import ReferenceAdapter
-from elasticdl.reference.psadapter import ReferencePsAdapter
-from elasticdl.reference.restored import RestoredModel
-from elasticdl.reference.trained import ReferenceTrained, export_state
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
-from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import load
+
+if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
+    from elasticdl.reference.restored import RestoredModel
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 
 class ReferenceFramework:
@@ -51,26 +49,38 @@ class ReferenceFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
+        from elasticdl.worker.modelfile import load
+
         return load(spec, self.symbols)
 
     def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
         """Return the adapter of a synchronous worker."""
+        from elasticdl.reference.adapter import ReferenceAdapter
+
         return ReferenceAdapter(user, spec, metadata)
 
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
         """Return the adapter of a worker with parameter servers."""
+        from elasticdl.reference.psadapter import ReferencePsAdapter
+
         return ReferencePsAdapter(user, spec, metadata)
 
     def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
         """Return the model of an .npz file or a checkpoint."""
+        from elasticdl.reference.trained import ReferenceTrained
+
         return ReferenceTrained(user, metadata, weights)
 
     def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
         """Write the model of a group's state. Raises BadModel or OSError."""
+        from elasticdl.reference.trained import export_state
+
         export_state(user, state, path)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog; all its tables are on servers, whatever their size. Raises BadModel."""
+        from elasticdl.reference.restored import RestoredModel
+
         return RestoredModel(user, catalog)
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
-from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.framework import RestoredModel
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import load
-from elasticdl.worker.raised import own_frames
+
+if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.framework import RestoredModel
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 _MISSING = "--framework: PyTorch is not installed where workers run; pip install 'elasticdl[torch]' does"
 
@@ -68,10 +68,13 @@ class TorchFramework:
 
     def load(self, spec: JobSpec) -> UserModel:
         """Import the model file. Raises BadModel."""
+        from elasticdl.worker.modelfile import load
+
         try:
             return load(spec, self.symbols)
         except BadModel as error:
             from elasticdl.torch.processgroups import refused_group
+            from elasticdl.worker.raised import own_frames
 
             cause = error.__cause__
             own = own_frames(cause) if cause is not None else []

@@ -1,14 +1,18 @@
-"""Callbacks of frameworks that have none of their own: objects with hooks, which every worker of a job runs on the same logs."""
+"""Callbacks of frameworks that have none of their own: objects with hooks, which every worker of a job runs on the same logs.
+
+Looking up a framework imports this, so what only a worker needs is imported when it is needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.errors import BadModel
-from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
-from elasticdl.worker.contract.usermodel import UserModel
-from elasticdl.worker.modelfile import describe
+
+if TYPE_CHECKING:
+    from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
+    from elasticdl.worker.contract.usermodel import UserModel
 
 _OF_EPOCHS = ("on_epoch_end", "on_evaluated")
 
@@ -95,6 +99,8 @@ class Callbacks:
             [] if logs.values is None else [type(one).__name__ for one in self._all if one.on_evaluated(logs)]
         )
         if logs.epoch_ended:
+            from elasticdl.worker.contract.allreduce import StepLogs
+
             ended = StepLogs(logs.step, logs.epoch, None, True, logs.epoch_loss)
             asked += [type(one).__name__ for one in self._all if one.on_epoch_end(ended)]
         return _reason(asked, logs.step)
@@ -118,6 +124,8 @@ def _made(user: UserModel) -> Sequence[Callback]:
     try:
         made: Any = list(user.callbacks())
     except Exception as error:
+        from elasticdl.worker.modelfile import describe
+
         raise BadModel(f"{user.path}: callbacks failed: {describe(error, user.path)}") from error
     for one in made:
         if not isinstance(one, Callback):

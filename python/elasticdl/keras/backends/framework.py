@@ -9,19 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elasticdl.catalog.catalog import Catalog
-from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadSetting
 from elasticdl.keras.framework import BACKEND, ON_OTHERS, SYMBOLS, load_keras
 from elasticdl.spec.framework import Definition, OutputFormat
-from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import Adapter
-from elasticdl.worker.contract.framework import RestoredModel
-from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
-from elasticdl.worker.contract.usermodel import UserModel
+
+if TYPE_CHECKING:
+    from elasticdl.catalog.catalog import Catalog
+    from elasticdl.cluster.cluster import ProcessName
+    from elasticdl.spec.jobspec import JobSpec
+    from elasticdl.worker.contract.allreduce import Adapter
+    from elasticdl.worker.contract.framework import RestoredModel
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
+    from elasticdl.worker.contract.usermodel import UserModel
 
 
 class KerasOnBackend:
