@@ -115,9 +115,9 @@ def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
     )
     summary = first.wait().succeeded().summary
     found = whole(directory)
-    assert {3, 5, 8, 11} <= found.keys(), "half a second is enough for a checkpoint"
+    assert {5, 8, 11} <= found.keys(), "half a second is enough for a checkpoint"
     assert summary["checkpoint"] == str(found[11])
-    for step, workers in ((3, 3), (5, 1), (8, 3), (11, 2)):
+    for step, workers in ((5, 1), (8, 3), (11, 2)):  # at a gate, at an epoch's end, and between
         folder = tmp_path / f"from-{step}"
         job = run(begin, folder, checkpoint_dir_for_init=found[step], num_workers=workers, **evaluated(iris))
         result = job.wait()

@@ -19,7 +19,7 @@ from elasticdl.errors import AuditFailed, BadSetting
 
 from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, SmallDisk, Start
 from .profiles import profiled, steps_in
-from .test_faults import at_step, held, kill, replaced, seen, stop_held, training
+from .test_faults import at_step, held, joins, kill, replaced, seen, stop_held, training
 
 
 @pytest.fixture
@@ -48,12 +48,17 @@ def check(job: Job, directory: Path, ids: np.ndarray) -> dict[str, object]:
     return result.summary
 
 
-def test_training_ends_once_in_every_worker(begin: Start, ids: np.ndarray, tmp_path: Path) -> None:
+def test_every_record_is_in_the_model_once_and_training_ends_once_in_every_worker(
+    begin: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
     job = begin(
         callbacks="ended.callbacks", environment={"GO": str(tmp_path / "go"), "ENDINGS": str(tmp_path)}
     )
     at_step(job, 20, lambda status: True)
-    check(job, tmp_path, ids)
+    summary = check(job, tmp_path, ids)
+    assert summary["records_trained"] == RECORDS * EPOCHS
+    assert summary["steps"] == 250
+    assert summary["roll_backs"] == 0
     endings = [path.read_text() for path in tmp_path.glob("*.ended")]
     assert sorted(endings) == ["ended\n", "ended, and wrote\n"]
 
@@ -73,32 +78,22 @@ def at(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
     pytest.fail("the job ended before the fault")
 
 
-def test_every_record_is_in_the_model_once(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    (tmp_path / "go").touch()
-    summary = check(begin(), tmp_path, ids)
-    assert summary["records_trained"] == RECORDS * EPOCHS
-    assert summary["steps"] == 250
-    assert summary["roll_backs"] == 0
-
-
-def test_a_killed_worker_s_tasks_are_done_by_the_other(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    """The job is profiled before."""
-    job, path = begin(), tmp_path / "profile.json"
-    at_step(job, 20, lambda status: True)
+def test_the_master_a_worker_and_a_server_are_killed_one_after_the_other_and_nothing_is_lost(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    """The job is profiled before. Its chunks take half a second, so that none of the three comes after its end."""
+    job, path = begin(environment={"GO": str(tmp_path / "go"), "PACE": "0.5"}), tmp_path / "profile.json"
+    at_step(job, 4, lambda status: True)
     profiled(path, "--steps=4")
     steps = [one for worker in steps_in(path).values() for one in worker]
     assert len(steps) == 8
     assert all({"read", "compute", "push"} <= one for one in steps)
-    at_step(job, 20, lambda status: kill(training(status)[-1]))
+    os.kill(master_of(job), signal.SIGKILL)
+    at_step(job, 12, lambda status: kill(training(status)[-1]))
+    joins(job, 3)
+    at(job, 16, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
     summary = check(job, tmp_path, ids)
     assert summary["members"]["lost"] == 1
-    assert summary["roll_backs"] == 0
-
-
-def test_a_killed_server_loses_nothing(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
-    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
-    summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
     assert [one["member"] for one in summary["recoveries"]] == ["ps-0-1"]
 
@@ -148,13 +143,6 @@ def test_slots_without_a_copy_are_restored_from_the_last_snapshot(
     assert "they are restored from the last snapshot" in lost.text
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] >= 1
-
-
-def test_the_master_is_killed(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
-    at(job, 20, lambda status: os.kill(master_of(job), signal.SIGKILL))
-    summary = check(job, tmp_path, ids)
-    assert summary["roll_backs"] == 0
 
 
 def master_of(job: Job) -> int:
@@ -207,7 +195,7 @@ def test_a_worker_and_servers_that_hang_before_they_join_are_replaced(
     assert summary["servers"] == {"joined": 2, "drained": 0, "lost": 0, "at_the_end": 2}
 
 
-def test_a_hung_server_with_the_only_copy_is_waited_for(
+def test_a_hung_server_with_the_only_copy_is_waited_for_and_then_hands_over_to_its_successor_and_a_worker_leaves(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
     job = begin(num_ps_pods=1)
@@ -222,19 +210,11 @@ def test_a_hung_server_with_the_only_copy_is_waited_for(
         if isinstance(item, JobStatus) and "it is given time to wake up" in item.reason:
             break
     os.kill(hung[0], signal.SIGCONT)
-    summary = check(job, tmp_path, ids)
-    assert summary["roll_backs"] == 0
-    assert summary["servers"] == {"joined": 1, "drained": 0, "lost": 0, "at_the_end": 1}
-
-
-def test_the_only_server_hands_over_to_its_successor_and_a_worker_leaves(
-    begin: Start, tmp_path: Path, ids: np.ndarray
-) -> None:
-    job = begin(num_ps_pods=1)
     at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGTERM))
     at_step(job, 40, lambda status: kill(training(status)[0], signal.SIGTERM))
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
+    assert summary["servers"] == {"joined": 2, "drained": 1, "lost": 0, "at_the_end": 1}
     assert summary["members"]["drained"] >= 1
 
 

@@ -61,7 +61,8 @@ def finished(job: Job, tmp_path: Path, epochs: int = 1) -> dict[str, object]:
     return summary
 
 
-def test_a_job_without_trouble(start: Start, tmp_path: Path) -> None:
+def test_a_job_without_trouble_replaces_an_earlier_result(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "out.keras").write_text("earlier")
     job = start(num_epochs=2)
     summary = finished(job, tmp_path, 2)
     assert summary["epochs"] == 2
@@ -105,18 +106,16 @@ def test_all_workers_killed_at_once(start: Start, tmp_path: Path) -> None:
     assert summary["redone_steps"] >= 10  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("moment", ["training", "with a worker", "at the start"])
+@pytest.mark.parametrize("moment", ["with a worker", "at the start"])
 def test_a_killed_master_comes_back(start: Start, tmp_path: Path, moment: str) -> None:
     job = start(rows=2000, num_workers=2)
     if moment == "at the start":
         job.kill(job.master())
     else:
         job.past(10)
-        if moment == "with a worker":
-            job.kill("worker-0-1")
+        job.kill("worker-0-1")
         job.kill(job.master())
         job.happened(EventKind.MASTER)
-    if moment == "with a worker":
         job.until(lambda job: any(event.worker == "worker-0-2" for event in job.of(EventKind.JOINED)))
     summary = finished(job, tmp_path)
     assert summary["members"]["joined"] == (3 if moment == "with a worker" else 2)  # type: ignore[index]
@@ -128,7 +127,7 @@ def test_a_master_that_dies_again_and_again(start: Start, tmp_path: Path) -> Non
     for count in range(1, 5):
         job.kill(job.master())
         job.happened(EventKind.MASTER, count)
-    finished(job, tmp_path)
+    assert finished(job, tmp_path)["members"] == {"joined": 2, "drained": 0, "lost": 0}
 
 
 def test_a_drained_worker_leaves_without_loss(start: Start, tmp_path: Path) -> None:
@@ -142,12 +141,16 @@ def test_a_drained_worker_leaves_without_loss(start: Start, tmp_path: Path) -> N
     assert summary["redone_steps"] == 0
 
 
-def test_scaling_up_and_down(start: Start, tmp_path: Path) -> None:
+def test_scaling_up_and_down_survives_the_master(start: Start, tmp_path: Path) -> None:
     job = start(rows=1500, num_workers=1)
     job.past(5)
     with job.client() as client:
         assert "3" in client.scale(3)
-        job.until(lambda job: len({event.worker for event in job.of(EventKind.JOINED)}) == 3)
+    job.kill(job.master())
+    job.happened(EventKind.MASTER)
+    job.until(lambda job: job.status and job.status.wanted_workers == 3)
+    job.until(lambda job: len({event.worker for event in job.of(EventKind.JOINED)}) == 3)
+    with job.client() as client:
         client.scale(1)
         job.happened(EventKind.DRAINED, 2)
         with pytest.raises(BadSetting, match="at least 1"):
@@ -164,18 +167,6 @@ def test_a_job_below_its_minimum_waits_and_says_what_for(start: Start, tmp_path:
     assert reason == "1 of the 2 workers are there that the job needs to train"
     summary = finished(job, tmp_path)
     assert summary["members"]["lost"] == 1  # type: ignore[index]
-
-
-def test_scaling_survives_the_master(start: Start, tmp_path: Path) -> None:
-    job = start(rows=1500, num_workers=1)
-    job.past(5)
-    with job.client() as client:
-        client.scale(2)
-    job.kill(job.master())
-    job.happened(EventKind.MASTER)
-    job.until(lambda job: job.status and job.status.wanted_workers == 2)
-    job.until(lambda job: len({event.worker for event in job.of(EventKind.JOINED)}) == 2)
-    finished(job, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -439,11 +430,6 @@ def test_an_export_that_fails_leaves_the_earlier_result(start: Start, tmp_path: 
     assert summary["outputs"] == []
     assert (tmp_path / "out.keras").read_text() == "earlier"
     assert list(tmp_path.glob(".out*")) == []
-
-
-def test_an_earlier_result_is_replaced(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "out.keras").write_text("earlier")
-    finished(start(), tmp_path)
 
 
 def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) -> None:
