@@ -358,7 +358,9 @@ def test_cut_and_damaged_files(tmp_path: Path) -> None:
 
 def test_data_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "nowhere does not exist" in refused(tmp_path / "nowhere", tmp_path)
+    assert f"nowhere does not exist (looked from {Path.cwd()}); give a file" in refused(
+        tmp_path / "nowhere", tmp_path
+    )
     assert "no file in" in refused(tmp_path / "empty", tmp_path)
     assert "no file matches" in refused(tmp_path / "*.tfrecord", tmp_path)
     assert "tape://7/data is a URL, and no reader of the name 'tape' is installed" in refused(

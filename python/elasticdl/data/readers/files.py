@@ -86,7 +86,9 @@ def find_files(origin: str) -> list[Path]:
     except OSError as error:
         raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
     if not files and not glob.has_magic(origin) and not path.exists():
-        raise BadData(f"{origin} does not exist; give a file, a directory or a glob in quotes")
+        raise BadData(
+            f"{origin} does not exist (looked from {Path.cwd()}); give a file, a directory or a glob in quotes"
+        )
     if not files:
         instead = advice(origin)
         raise BadData(

@@ -495,7 +495,8 @@ class AllReduceWorker:
             self.feed(diverged(work.step))
             return
         contributors = tuple(int(count) for count in total[5:end])
-        reduced = Trailer(int(total[0]), *total[1:4], int(total[4]), contributors)
+        records, examples, loss, loss_examples, flag = total[:5]
+        reduced = Trailer(int(records), examples, loss, loss_examples, int(flag), contributors)
         finite = all_finite(self._result) if self._device is None else self._device.take(alone=alone)
         if not (math.isfinite(reduced.loss) and finite):
             if self._settings.on_nan == "fail":
