@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -560,12 +561,16 @@ def be_members(directory: Path, path: Path) -> None:
     async def run() -> None:
         members, loop = Members(token, identity), asyncio.get_running_loop()
         waiting: set[asyncio.Task[None]] = set()
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            order = json.loads(line)
-            if order["what"] == "wait":
-                waiting.add(asyncio.create_task(members.obey(order)))
-            else:
-                await members.obey(order)
+        try:
+            while line := await loop.run_in_executor(None, sys.stdin.readline):
+                order = json.loads(line)
+                if order["what"] == "wait":
+                    waiting.add(asyncio.create_task(members.obey(order)))
+                else:
+                    await members.obey(order)
+        except Exception:
+            traceback.print_exc()  # before the end of all conversations, which says only that they were cancelled
+            os._exit(1)
         os._exit(0)
 
     asyncio.run(run())
