@@ -73,11 +73,12 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
         note = size.note(taken_rows.rows)
         session.tell(f"  {note}")
         with placed(statement):
-            found = (
-                _explained(method, version, plan, rows, size)
-                if plan is not None
-                else _of_loss(spec, rows, work.directory, list(version.json["columns"]), size.shuffles)
-            )
+            if spec is not None:
+                found = _of_loss(spec, rows, work.directory, list(version.json["columns"]), size.shuffles)
+            else:
+                assert plan is not None, "models of ours have one"
+                log = work.directory / "tensorflow.log"
+                found = _explained(method, version, plan, rows, size, log)
     if wanted.plot is not None:
         bars.draw(Path(wanted.plot), found, f"{version.name}: {method}")
     if statement.table is not None:
@@ -129,10 +130,12 @@ def _method(statement: Explain) -> str:
     return name
 
 
-def _explained(method: str, version: Version, plan: Plan, rows: pa.Table, size: _Size) -> pa.Table:
-    """Return feature, importance and stddev, or with gradients a column for each feature."""
+def _explained(method: str, version: Version, plan: Plan, rows: pa.Table, size: _Size, log: Path) -> pa.Table:
+    """Return feature, importance and stddev, or with gradients a column for each feature; `log`: for what TensorFlow says of itself."""
+    from elasticdl.keras.runtime import import_keras
     from elasticdl.tabular import importance
 
+    import_keras(log)
     if method == GRADIENTS:
         with Progress("rows explained", size.rows) as progress:
             return importance.integrated_gradients(version.directory, plan, rows, progress=progress)
