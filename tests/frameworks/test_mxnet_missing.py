@@ -30,6 +30,6 @@ def test_a_numpy_that_mxnet_cannot_use_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(np, "__version__", "2.3.1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     with pytest.raises(
-        BadSetting, match=r"MXNet needs a NumPy below 2, and workers have 2.3.1; pip install 'numpy<2'"
+        BadSetting, match=r"MXNet needs a NumPy below 2, and here is 2.3.1; pip install 'numpy<2'"
     ):
         framework.find("mxnet").import_library()

@@ -38,3 +38,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'elasticdl.reference' has no attribute {name!r}")
     return getattr(importlib.import_module(_ELSEWHERE.get(name, "elasticdl.reference.models")), name)
+
+
+def __dir__() -> list[str]:
+    """Return all names, so that whoever lists the package finds those that are not imported yet."""
+    return sorted({*globals(), *__all__})
