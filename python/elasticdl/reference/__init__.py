@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return all names, so that whoever lists the package finds those that are not imported yet."""
+    """Return all names: tools that list the package, such as the documentation's, find those that are not imported yet, too."""
     return sorted({*globals(), *__all__})
