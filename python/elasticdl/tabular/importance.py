@@ -142,7 +142,7 @@ class _Features:
             of_list = list(range(ids.feature.length))
             self._places[column].setdefault(ids.key, []).extend(of_list if ids.place is None else [ids.place])
         self._sums: Sums | None = None
-        if times * len(next(iter(columns.values()))) > _SUMMED and has_sums(plan.network.kind):
+        if times * len(next(iter(columns.values()))) > _SUMMED:
             from elasticdl.tabular.sums import sums_of
 
             self._sums = sums_of(plan, part, list(_batches(self._features)), self.outputs({}))

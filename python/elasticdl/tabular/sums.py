@@ -18,6 +18,7 @@ from keras import ops
 
 from elasticdl.tabular.features import Plan
 from elasticdl.tabular.idlayers import COMMON, IdLayer, Use, id_layers
+from elasticdl.tabular.importance import has_sums
 from elasticdl.tabular.inputs import number_columns
 from elasticdl.tabular.models import PROBABILITIES, combined, decoded, deep_of, machine_of, places_of_numbers
 
@@ -97,7 +98,7 @@ def sums_of(plan: Plan, part: Any, batches: Sequence[Mapping[str, Any]], outputs
 
     `outputs`: of the model for the rows, with which those that are computed from the sums are compared. Other arguments as of `Sums`.
     """
-    if plan.network.kind == "dcn":
+    if not has_sums(plan.network.kind):
         return None
     try:
         sums = Sums(plan, part, batches)
