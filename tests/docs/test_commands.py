@@ -62,6 +62,9 @@ def run(commands: str, directory: Path) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        # As in a terminal of its own: Linux shares processors between sessions, of which each process of a job has one. In that of the
+        # tests, which run others beside this one, a command gets so little that the job has ended before it has shown the first step.
+        start_new_session=True,
     )
     assert shell.returncode == 0, shell.stdout[-8000:]
     return shell.stdout
