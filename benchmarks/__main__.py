@@ -2,6 +2,7 @@
 
 Each part can be run alone (`python -m benchmarks ring`); a part that fails says so and does not keep the others from running. With
 `--smallest` each part does as little as it can: that it runs is what is found out, its figures mean nothing, and no peer is installed.
+With `--record` what was measured replaces what the documentation has of these parts: `make docs` makes the page and its picture from it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import platform
 import sys
 import time
 from pathlib import Path
+
+from benchmarks import recorded
 
 PARTS = (
     "recovery",
@@ -32,7 +35,7 @@ PARTS = (
     "checkpoints",
 )
 """Modules with `rows(sizes) -> list`, `table(rows) -> str`, and the sizes FULL and SMALLEST; each row has a `verdict`: aim, must, short, or
-missing if there was no peer to compare with.
+missing if there was no peer to compare with, and `bars` for the picture.
 """
 
 
@@ -45,11 +48,20 @@ def main() -> int:
     parser.add_argument(
         "--smallest", action="store_true", help="try whether the parts run, with the smallest sizes"
     )
+    parser.add_argument("--record", action="store_true", help="keep the figures in the documentation")
     options = parser.parse_args()
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         print(f"benchmarks: there is no {', '.join(unknown)}; parts are {', '.join(PARTS)}", file=sys.stderr)
         return 2
+    commit = ""
+    if options.record:
+        if options.smallest:
+            parser.error("figures of the smallest sizes mean nothing; record full ones")
+        try:
+            commit = recorded.commit()
+        except RuntimeError as error:
+            parser.error(str(error))
     cores = len(os.sched_getaffinity(0))
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     congestion = control.read_text().strip() if control.exists() else "unknown"
@@ -66,7 +78,15 @@ def main() -> int:
             print(f"{name}: failed after {time.monotonic() - began:.0f} s: {error}\n", flush=True)
             failed += 1
             continue
-        print(f"{module.table(rows)}\n\n{name} took {time.monotonic() - began:.0f} s\n", flush=True)
+        table, seconds = module.table(rows), round(time.monotonic() - began)
+        bars = tuple(bar for row in rows for bar in row.bars)
+        print(f"{table}\n\n{name} took {seconds} s\n", flush=True)
+        if options.record:
+            about = (module.__doc__ or "").partition("\n")[0]
+            part = recorded.Part(
+                name, about, recorded.today(), commit, recorded.machine(), seconds, table, bars
+            )
+            recorded.save(part, PARTS)
         short += sum(row.verdict == "short" for row in rows)
         missing += sum(row.verdict == "missing" for row in rows)
     if options.smallest:

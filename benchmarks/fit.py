@@ -22,6 +22,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recorded import Bar, bar
+
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "mnist.mnist_functional_api.custom_model"
 PATIENCE = 580.0
@@ -79,6 +81,12 @@ class Row:
         if self.ratio >= self.case.aim:
             return "aim"
         return "must" if self.ratio >= self.case.must else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The ratio for a picture."""
+        what = f"one worker beside model.fit, batch {self.case.batch}, jit_compile {self.case.jit}"
+        return [bar(what, self.ratio, f"{self.ratio:.2f}×", self.verdict, self.case.must, self.case.aim)]
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:

@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.recorded import Bar, bar
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "benchmarks/models/torch_loop.py")
 PATIENCE = 300.0
@@ -62,6 +64,12 @@ class Row:
         if self.figure >= self.aim if higher else self.figure <= self.aim:
             return "aim"
         return "must" if (self.figure >= self.must if higher else self.figure <= self.must) else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The figure for a picture."""
+        shown = f"{self.figure:.2f} {self.form}"
+        return [bar(self.what, self.figure, shown, self.verdict, self.must, self.aim)]
 
 
 def commands(size: str, steps: int, out: str) -> dict[str, list[str]]:

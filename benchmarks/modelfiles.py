@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.loops import ROOT, Turn, measure
+from benchmarks.recorded import Bar, bar
 
 MODELS = ROOT / "benchmarks/models"
 MXNET = ROOT / ".venv-mxnet/bin/python"
@@ -56,6 +57,15 @@ class Row:
         if ratio is None:
             return "missing"
         return "aim" if ratio >= AIM else "must" if ratio >= MUST else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The ratio for a picture."""
+        ratio = self.ratio
+        if ratio is None:
+            return []
+        what = f"one worker with a model file in {self.framework}, beside a plain loop"
+        return [bar(what, ratio, f"{ratio:.2f}×", self.verdict, MUST, AIM)]
 
 
 def pythons() -> Iterator[tuple[str, str | None]]:

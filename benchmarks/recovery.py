@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.recorded import Bar, bar
 from benchmarks.ring import GLOO_PYTHON, prepare
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
@@ -100,6 +101,11 @@ class Row:
             return "aim"
         ahead = all(self.ours < time for _, time in self.peers)
         return "must" if self.ours <= self.must and ahead else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The time for a picture."""
+        return [bar(self.what, self.ours, seconds(self.ours), self.verdict, self.must, self.aim)]
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recorded import Bar, bar
+
 ROOT = Path(__file__).resolve().parent.parent
 GLOO_PYTHON = ROOT / ".bench" / "venv" / "bin" / "python"
 KIB = 1024
@@ -130,6 +132,15 @@ class Row:
         if self.case.aim is not None and self.ratio >= self.case.aim:
             return "aim"
         return "must" if self.case.must is None or self.ratio >= self.case.must else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The ratio for a picture, if there are demands on it."""
+        case = self.case
+        if self.ratio is None or case.must is None or case.aim is None:
+            return []
+        what = f"all-reduce of {case.name} beside {case.peer}, {case.processes} processes"
+        return [bar(what, self.ratio, f"{self.ratio:.1f}×", self.verdict, case.must, case.aim)]
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:

@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.recorded import Bar, bar
 from benchmarks.ring import GLOO_PYTHON, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +66,10 @@ FULL = Sizes(kills=5, epochs=40, pace=0.05, steps=48, peers=True)
 SMALLEST = Sizes(kills=1, epochs=3, pace=0.2, steps=3, peers=False)
 
 
+MUST, AIM = (0.3, 0.15), (0.1, 0.1)
+"""Seconds of a kill, and of a join."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What became of the samples of one form.
@@ -97,10 +102,21 @@ class Row:
         """Return that of ours, `short` if a sample is lost or twice; peers are shown only."""
         if self.form != "elasticdl":
             return "missing" if self.missing else "peer"
-        for name, kill, join in (("aim", 0.1, 0.1), ("must", 0.3, 0.15)):
+        for name, kill, join in (("aim", *AIM), ("must", *MUST)):
             if not (self.lost or self.twice) and self.kill <= kill and (self.join or 0.0) <= join:
                 return name
         return "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """Our times for a picture."""
+        if self.form != "elasticdl":
+            return []
+        measured = zip(("kill", "join"), (self.kill, self.join or 0.0), MUST, AIM, strict=True)
+        return [
+            bar(f"a training loop's pause at a {name}, no sample lost or twice", one, f"{one:.2f} s", self.verdict, must, aim)
+            for name, one, must, aim in measured
+        ]  # fmt: skip
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:

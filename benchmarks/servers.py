@@ -47,6 +47,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.recorded import Bar, bar
 from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
 from elasticdl.catalog.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
 from elasticdl.cluster.local.place import JobPlace
@@ -140,6 +141,13 @@ class Row:
         if sign * self.figure >= sign * self.aim:
             return "aim"
         return "must" if sign * self.figure >= sign * self.must else "short"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The figure for a picture."""
+        return [
+            bar(self.what, self.figure, f"{self.figure:.2f}{self.unit}", self.verdict, self.must, self.aim)
+        ]
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:
@@ -655,19 +663,19 @@ def deepfm(directory: Path, peer: TensorFlow, path: Path, sizes: Sizes) -> list[
         keras.end()
     median = {name: statistics.median(found) for name, found in rates.items()}
     peers = (
-        ("cluster", "TF ParameterServerStrategy, plain loop with ClusterCoordinator", 1.3, 1.8),
-        ("keras", "Keras in one process, Adagrad", 2, 3),
+        ("cluster", "TensorFlow", "TF ParameterServerStrategy, plain loop with ClusterCoordinator", 1.3, 1.8),
+        ("keras", "Keras", "Keras in one process, Adagrad", 2, 3),
     )
     return [
         Row(
-            f"DeepFM end to end, batches of {BATCH}, {sizes.trainers} workers",
+            f"DeepFM beside {short}, batches of {BATCH}, {sizes.trainers} workers",
             f"{median['ours']:,.0f} records/s",
             f"{title} {median[name]:,.0f} records/s",
             median["ours"] / median[name],
             must,
             aim,
         )
-        for name, title, must, aim in peers
+        for name, short, title, must, aim in peers
     ]
 
 

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inputs import compared, turns
+from benchmarks.recorded import Bar
 from benchmarks.recovery import ELASTICDL
 from benchmarks.servers import ROOT, Row
 from benchmarks.servers import table as table
@@ -107,6 +108,11 @@ class Missing(Row):
     def verdict(self) -> str:
         """Return the word for it."""
         return "missing"
+
+    @property
+    def bars(self) -> list[Bar]:
+        """None."""
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
-"""Drawings of the documentation as SVG, made from text: the rooms of the code, and who sends what to whom.
+"""Drawings of the documentation as SVG, made from text: the rooms of the code, who sends what to whom, and figures of benchmarks.
 
 Sizes are in pixels; text is measured by the count of its characters, which is enough for a fixed-width font.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from benchmarks.recorded import Bar
 
 _CHARACTER = 7.3
 """Width of a character of the font below."""
@@ -17,9 +20,11 @@ _GAP = 12
 _STYLE = """\
 text { font: 12px ui-monospace, monospace; fill: #1f2328 } .head { font-weight: bold } .doc { fill: #59636e }
 rect { fill: #f6f8fa; stroke: #818b98; rx: 4 } rect.inner { fill: #ffffff; stroke: #d1d9e0 }
+rect.aim { fill: #4493f8 } rect.must { fill: #9ec1f0 } rect.short { fill: #e5534b } line.aim { stroke: #1f2328; stroke-width: 2 }
 line { stroke: #818b98 } line.life { stroke-dasharray: 3 4; stroke: #d1d9e0 } marker path { fill: #818b98 }
 @media (prefers-color-scheme: dark) { text { fill: #f0f6fc } .doc { fill: #9198a1 } rect { fill: #151b23; stroke: #656c76 }
-rect.inner { fill: #0d1117; stroke: #3d444d } line.life { stroke: #3d444d } }"""
+rect.inner { fill: #0d1117; stroke: #3d444d } line.life { stroke: #3d444d }
+rect.aim { fill: #1f6feb } rect.must { fill: #385f94 } rect.short { fill: #b0372f } line.aim { stroke: #f0f6fc } }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,49 @@ def sequence(actors: Sequence[str], messages: Sequence[tuple[str, str, str]], wi
     return _svg(width, top + _PAD, [*lives, *parts])
 
 
+def bars(groups: Sequence[tuple[str, Sequence[Bar]]], width: int = 940) -> str:
+    """Return a drawing of figures of benchmarks: how many times better than it must be each is, on a logarithmic scale."""
+    label, low, high = 470.0, 1 / 8, 64.0
+    start, end = label + _GAP, width - 90.0
+
+    def at(times: float) -> float:
+        share = math.log(min(max(times, low), high) / low) / math.log(high / low)
+        return start + share * (end - start)
+
+    parts: list[str] = []
+    top = _PAD + _LINE
+    parts.append(_text(label, top, "times better than it must be:", "doc", "end"))
+    marks = (0.25, 1, 4, 16)
+    parts += [_text(at(mark), top, f"{mark:g}", "doc", "middle") for mark in marks]
+    first = top = top + _PAD
+    for name, group in groups:
+        top += _LINE
+        parts.append(_text(_PAD, top, name, "head"))
+        for bar in group:
+            lines = _wrapped(bar.what, label - 2 * _PAD)
+            for n, line in enumerate(lines):
+                parts.append(_text(label, top + (n + 1) * _LINE, line, "", "end"))
+            middle = top + len(lines) * _LINE / 2 + 4
+            left, right = sorted((at(1), at(bar.times)))
+            parts.append(_box(left, middle - 5, max(right - left, 1), 10, bar.verdict))
+            parts.append(_line(at(bar.aim), middle - 7, middle + 7, "aim"))
+            parts.append(_text(end + _PAD, middle + 4, bar.figure, "doc"))
+            top += len(lines) * _LINE + 4
+        top += 4
+    parts = [_line(at(mark), first, top, "" if mark == 1 else "life") for mark in marks] + parts
+    top += _LINE
+    parts.append(
+        _text(
+            start,
+            top,
+            "blue: the aim is reached, pale: what must be; red: short; the stroke is the aim",
+            "doc",
+            "middle",
+        )
+    )
+    return _svg(width, top + _PAD, parts)
+
+
 def layers_of(contract: Sequence[str], rooms_by_name: Mapping[str, Room]) -> list[list[Room]]:
     """Return the rows of a contract of import-linter: names between bars are independent of each other."""
     return [[rooms_by_name[name.strip()] for name in layer.split("|")] for layer in contract]
@@ -127,6 +175,11 @@ def _wrapped(text: str, width: float) -> list[str]:
 def _box(left: float, top: float, width: float, height: float, kind: str) -> str:
     named = f' class="{kind}"' if kind else ""
     return f'<rect{named} x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}"/>'
+
+
+def _line(x: float, top: float, end: float, kind: str) -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<line{named} x1="{x:.0f}" y1="{top:.0f}" x2="{x:.0f}" y2="{end:.0f}"/>'
 
 
 def _text(left: float, base: float, text: str, kind: str, anchor: str = "start") -> str:

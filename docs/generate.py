@@ -1,4 +1,4 @@
-"""Write what the documentation has from the code: the page of settings, the drawings of the architecture and the table of its rooms.
+"""Write what the documentation has from the code: settings, drawings of the architecture, the table of its rooms; and from benchmarks.
 
 `make docs` writes them, `make check` runs this with `--check`, which changes nothing and fails if a file is not what it would write.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
-from docs import house
+from docs import figures, house
 from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, settings_of
 from elasticdl.spec.setting import Setting
 
@@ -71,6 +71,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "concepts/core.svg": house.rust_rooms,
     "concepts/chunk.svg": lambda: house.CHUNK,
     "concepts/push.svg": lambda: house.PUSH,
+    "reference/benchmarks.md": figures.page,
+    "reference/benchmarks.svg": figures.picture,
 }
 
 
