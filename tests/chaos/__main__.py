@@ -41,6 +41,8 @@ MORE = {
 """How what is left of the faults is shared, once every kind has its least."""
 
 FINALS_PER_RUN = 2
+FINAL_SECONDS = 60.0
+"""Longest wait for faults in a final view: too few may be left in it."""
 EVERY_SECONDS = 2.0
 RUN_SECONDS = 900.0
 """Longest time of one run: a bound, not an expectation."""
@@ -91,11 +93,13 @@ class Harness:
 
     Attributes:
         groups: workers of one run after another.
-        per_run: faults of one run.
+        per_run: most faults of one run.
+        variants: what is trained by turns, each for its share of the faults.
     """
 
     groups: tuple[int, ...] = (4, 3, 5, 2, 6, 4, 3)
     per_run = 24
+    variants = 1
 
     def __init__(self, quota: Mapping[FaultKind, int], seconds: float, seed: int, directory: Path) -> None:
         self.quota = dict(quota)
@@ -203,17 +207,30 @@ class Harness:
     def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
         """Inject this run's share of the faults, then see to its end and inject those that belong there."""
         share = self.left()
-        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
+        finals = min(
+            share.pop(FaultKind.FINAL, 0),
+            FINALS_PER_RUN,
+            self.part(self.quota.get(FaultKind.FINAL, 0)),
+            run.workers - 1,
+        )
+        most = min(self.per_run, self.part(sum(self.quota.values())) - finals)
         seed = self.dice.getrandbits(32)
-        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, self.per_run), job)
+        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, most), job, self.deadline)
         if job.poll() is None:
             self.finish(place)
-            self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job)
+            until = min(self.deadline, time.monotonic() + FINAL_SECONDS)
+            self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job, until)
 
-    def inject(self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes]) -> None:
-        while job.poll() is None and time.monotonic() < self.deadline:
+    def part(self, faults: int) -> int:
+        """Return how many of the faults each variant has, rounded up."""
+        return -(-faults // self.variants)
+
+    def inject(
+        self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes], until: float
+    ) -> None:
+        while job.poll() is None and time.monotonic() < until:
             try:
-                inject(place, plan, lambda text: self.say(f"  {run.name} {text}"), self.deadline)
+                inject(place, plan, lambda text: self.say(f"  {run.name} {text}"), until)
                 break
             except BadInput:  # not listening yet, or not any more
                 time.sleep(0.05)
@@ -322,7 +339,25 @@ class Harness:
         return not self.left() and not any(run.failures for run in self.runs)
 
 
-class ProgramHarness(Harness):
+class PacedHarness(Harness):
+    """Jobs that wait a moment with each batch until a file is there, and in their final view until another is there."""
+
+    variants = 3
+
+    def slow_down(self, run: Run) -> None:
+        """Begin slowly."""
+        self.go, self.over = (self.directory / f"{run.name}-{name}" for name in ("go", "end"))
+        os.environ |= {"GO": str(self.go), "END": str(self.over)}
+
+    def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
+        """Inject this run's share of the faults, and let the job end when those in its final view are over."""
+        try:
+            super().disturb(run, place, job)
+        finally:
+            self.over.touch()
+
+
+class ProgramHarness(PacedHarness):
     """Programs with loops of their own, each in its framework, and a batch that never changes: faults must not change a bit of a result."""
 
     clean = "exit code 0, audit clean, every bit of the result as of the program alone"
@@ -341,7 +376,7 @@ class ProgramHarness(Harness):
         os.environ |= {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"}
         for name, _ in self.programs:
             self.say(f"what {name} makes alone")
-            os.environ["GO"] = str(self.directory)
+            os.environ |= {"GO": str(self.directory), "END": str(self.directory)}
             subprocess.run([*self.program(name, data), str(self.directory / f"{name}-alone.npz")], check=True)
         return data
 
@@ -363,8 +398,7 @@ class ProgramHarness(Harness):
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: the programs wait a moment with each batch until a file is there."""
-        self.go = self.directory / f"{run.name}-go"
-        os.environ["GO"] = str(self.go)
+        self.slow_down(run)
         return {
             "job_command": shlex.join(self.program(self.name_of(run), data)),
             "num_workers": f"1:{run.workers}",
@@ -401,7 +435,7 @@ class ProgramHarness(Harness):
             run.failures.append(f"other bits than alone: {', '.join(wrong)}")
 
 
-class ModelsHarness(Harness):
+class ModelsHarness(PacedHarness):
     """Model files of the frameworks that train without parameter servers, and of the reference, by turns."""
 
     models: tuple[tuple[str, str, str], ...] = (
@@ -423,8 +457,7 @@ class ModelsHarness(Harness):
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: the models wait a moment with each step until a file is there."""
-        self.go = self.directory / f"{run.name}-go"
-        os.environ["GO"] = str(self.go)
+        self.slow_down(run)
         _, zoo, file = self.models[self.runs.index(run) % len(self.models)]
         # every other round over the frameworks keeps its batch whatever happens to its workers
         fixed = self.runs.index(run) // len(self.models) % 2

@@ -19,6 +19,12 @@ class Pace(Callback):
         if "GO" in os.environ and not Path(os.environ["GO"]).exists():
             time.sleep(SECONDS)
 
+    def on_train_end(self, step, writes):
+        while "END" in os.environ and not Path(os.environ["END"]).exists():
+            time.sleep(
+                0.05
+            )  # as a callback of a large model takes its time: faults have their moments in the final view
+
 
 class Net(nnx.Module):
     def __init__(self, units, rngs):
