@@ -206,13 +206,8 @@ class Harness:
 
     def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
         """Inject this run's share of the faults, then see to its end and inject those that belong there."""
-        share = self.left()
-        finals = min(
-            share.pop(FaultKind.FINAL, 0),
-            FINALS_PER_RUN,
-            self.part(self.quota.get(FaultKind.FINAL, 0)),
-            run.workers - 1,
-        )
+        share = {kind: min(left, self.part(self.quota[kind])) for kind, left in self.left().items()}
+        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
         most = min(self.per_run, self.part(sum(self.quota.values())) - finals)
         seed = self.dice.getrandbits(32)
         self.inject(run, place, Plan(share, EVERY_SECONDS, seed, most), job, self.deadline)
@@ -303,21 +298,24 @@ class Harness:
         """Return the report: per kind of fault, per framework and per run."""
         hits = self.hits()
         tried = Counter(fault.kind for run in self.runs for fault in run.injected)
-        lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}"]
-        lines += [
-            f"{kind:<46} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6}"
-            for kind in self.quota
-        ]
+        frameworks = {name: Counter[FaultKind]() for name in sorted(map(self.framework_of, self.runs))}
+        for run in self.runs:
+            frameworks[self.framework_of(run)].update(fault.kind for fault in run.injected if fault.hit)
+        columns = "; ".join(frameworks)
+        lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}  hit in: {columns}"]
+        for kind in self.quota:
+            each = "".join(f" {counts[kind]:>3}" for counts in frameworks.values())
+            lines.append(
+                f"{kind:<46} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6} {each}"
+            )
         lines.append(
             f"{'all':<46} {sum(self.quota.values()):>6} {hits.total():>5} {tried.total() - hits.total():>6}"
         )
         moments = Counter({MOMENTS[kind]: 0 for kind in self.quota if kind in MOMENTS})
         for kind in self.quota.keys() & MOMENTS.keys():
             moments[MOMENTS[kind]] += hits[kind]
-        frameworks = Counter[str]()
-        for run in self.runs:
-            frameworks[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
-        for counts in filter(None, (moments, frameworks)):
+        totals = {name: counts.total() for name, counts in frameworks.items()}
+        for counts in filter(None, (moments, totals)):
             lines += ["", *(f"{name:<44} {count:>15}" for name, count in sorted(counts.items()))]
         lines += [
             "",
