@@ -233,24 +233,37 @@ class Harness:
 
     def finish(self, place: JobPlace) -> None:
         """Let the data end if that is soon; else stop the job once its group is whole again."""
+        while self.await_whole(place, PATIENCE_SECONDS):
+            try:
+                with JobClient(place.control_address, place.token()) as client:
+                    client.stop("its faults are over")
+                    return
+            except (MasterAway, BadInput):
+                time.sleep(0.1)
+
+    def await_whole(self, place: JobPlace, soon: float = 0.0) -> bool:
+        """Wait until all workers take part, or have had time enough; false: the job ends anyway, at once or in so many seconds."""
         began = time.monotonic()
         while place.running():
             try:
                 with JobClient(place.control_address, place.token()) as client:
                     while True:
                         status = client.status()
-                        soon = status.seconds_left is not None and status.seconds_left < PATIENCE_SECONDS
-                        if status.state in ("stopping", "finished", "failed") or soon:
-                            return
+                        left = status.seconds_left
+                        finishing = any(worker.state == "finishing" for worker in status.workers)
+                        if status.state in ("stopping", "finished", "failed") or finishing:
+                            return False
+                        if left is not None and left < soon:
+                            return False
                         training = sum(
                             worker.state in ("training", "evaluating") for worker in status.workers
                         )
                         if training >= status.wanted_workers or time.monotonic() > began + WHOLE_SECONDS:
-                            client.stop("its faults are over")
-                            return
+                            return True
                         time.sleep(0.25)
             except (MasterAway, BadInput):
                 time.sleep(0.1)
+        return False
 
     def end(self, job: subprocess.Popen[bytes], run: Run, until: float) -> None:
         try:
@@ -314,7 +327,7 @@ class Harness:
         moments = Counter({MOMENTS[kind]: 0 for kind in self.quota if kind in MOMENTS})
         for kind in self.quota.keys() & MOMENTS.keys():
             moments[MOMENTS[kind]] += hits[kind]
-        totals = {name: counts.total() for name, counts in frameworks.items()}
+        totals = Counter({name: counts.total() for name, counts in frameworks.items()})
         for counts in filter(None, (moments, totals)):
             lines += ["", *(f"{name:<44} {count:>15}" for name, count in sorted(counts.items()))]
         lines += [
@@ -338,21 +351,27 @@ class Harness:
 
 
 class PacedHarness(Harness):
-    """Jobs that wait a moment with each batch until a file is there, and in their final view until another is there."""
+    """Jobs that wait a moment with each batch until a file is there, and in their final view as long as another is there."""
 
     variants = 3
 
     def slow_down(self, run: Run) -> None:
         """Begin slowly."""
-        self.go, self.over = (self.directory / f"{run.name}-{name}" for name in ("go", "end"))
-        os.environ |= {"GO": str(self.go), "END": str(self.over)}
+        self.go, self.hold = (self.directory / f"{run.name}-{name}" for name in ("go", "hold"))
+        os.environ |= {"GO": str(self.go), "HOLD": str(self.hold)}
 
     def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
         """Inject this run's share of the faults, and let the job end when those in its final view are over."""
         try:
             super().disturb(run, place, job)
         finally:
-            self.over.touch()
+            self.hold.unlink(missing_ok=True)
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the rest of the data be trained at once when the group is whole again, and hold the final view."""
+        self.await_whole(place)
+        self.hold.touch()
+        self.go.touch()
 
 
 class ProgramHarness(PacedHarness):
@@ -368,13 +387,13 @@ class ProgramHarness(PacedHarness):
 
     def make_data(self) -> Path:
         """Write flowers, and train on them once with each program alone."""
-        self.epochs = 60
+        self.epochs = 200
         data = self.directory / "iris"
         subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(data)], check=True)
         os.environ |= {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"}
         for name, _ in self.programs:
             self.say(f"what {name} makes alone")
-            os.environ |= {"GO": str(self.directory), "END": str(self.directory)}
+            os.environ["GO"] = str(self.directory)
             subprocess.run([*self.program(name, data), str(self.directory / f"{name}-alone.npz")], check=True)
         return data
 
@@ -413,10 +432,6 @@ class ProgramHarness(PacedHarness):
     def result_of(self, run: str) -> Path:
         """Return where the result of a run is."""
         return self.directory / f"{run}.npz"
-
-    def finish(self, place: JobPlace) -> None:
-        """Let the rest of the data be trained at once: only of a whole job is known what must be there."""
-        self.go.touch()
 
     def check_result(self, run: Run, output: Path, place: JobPlace | None) -> None:
         """Compare digests, and the result with that of the program alone."""
@@ -476,9 +491,9 @@ class ModelsHarness(PacedHarness):
         return self.directory / f"{run}{suffix}"
 
     def finish(self, place: JobPlace) -> None:
-        """Let the rest of the data be trained at once, or stop the job once its group is whole again."""
-        self.go.touch()
+        """Let the rest of the data be trained at once, or stop the job if that would last."""
         super().finish(place)
+        Harness.finish(self, place)
 
 
 class PsHarness(Harness):

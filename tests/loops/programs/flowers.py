@@ -39,8 +39,9 @@ job.state["seen"] = 0
 
 
 def write(path):
-    while "END" in os.environ and not Path(os.environ["END"]).exists():
-        time.sleep(0.05)  # as long as a large model is written: faults have their moments in the final view
+    # what is done at the end takes as long as with a larger model: faults have their moments in the final view
+    while "HOLD" in os.environ and Path(os.environ["HOLD"]).exists():
+        time.sleep(0.05)
     tensors = {name: value.numpy() for name, value in model.state_dict().items()}
     with open(path, "wb") as file:
         np.savez(file, **tensors, rate=scheduler.get_last_lr(), seen=job.state["seen"])

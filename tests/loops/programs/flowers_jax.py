@@ -49,8 +49,9 @@ def apply(parameters, state, mean):
 
 
 def write(path):
-    while "END" in os.environ and not Path(os.environ["END"]).exists():
-        time.sleep(0.05)  # as long as a large model is written: faults have their moments in the final view
+    # what is done at the end takes as long as with a larger model: faults have their moments in the final view
+    while "HOLD" in os.environ and Path(os.environ["HOLD"]).exists():
+        time.sleep(0.05)
     flat = jax.tree_util.tree_flatten_with_path(job.state["parameters"])[0]
     with open(path, "wb") as file:
         np.savez(file, **{jax.tree_util.keystr(name): array for name, array in flat})
