@@ -206,15 +206,19 @@ class Harness:
 
     def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
         """Inject this run's share of the faults, then see to its end and inject those that belong there."""
-        share = {kind: min(left, self.part(self.quota[kind])) for kind, left in self.left().items()}
-        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
-        most = min(self.per_run, self.part(sum(self.quota.values())) - finals)
+        share, finals, most = self.share_of(run)
         seed = self.dice.getrandbits(32)
         self.inject(run, place, Plan(share, EVERY_SECONDS, seed, most), job, self.deadline)
         if job.poll() is None:
             self.finish(place)
             until = min(self.deadline, time.monotonic() + FINAL_SECONDS)
             self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job, until)
+
+    def share_of(self, run: Run) -> tuple[dict[FaultKind, int], int, int]:
+        """Return how many of each kind a run may have, how many in its final view, and how many in all before that."""
+        share = {kind: min(left, self.part(self.quota[kind])) for kind, left in self.left().items()}
+        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
+        return share, finals, min(self.per_run, self.part(sum(self.quota.values())) - finals)
 
     def part(self, faults: int) -> int:
         """Return how many of the faults each variant has, rounded up."""
