@@ -41,6 +41,8 @@ MORE = {
 """How what is left of the faults is shared, once every kind has its least."""
 
 FINALS_PER_RUN = 2
+FINAL_SECONDS = 60.0
+"""Longest wait for faults in a final view: too few may be left in it."""
 EVERY_SECONDS = 2.0
 RUN_SECONDS = 900.0
 """Longest time of one run: a bound, not an expectation."""
@@ -91,11 +93,13 @@ class Harness:
 
     Attributes:
         groups: workers of one run after another.
-        per_run: faults of one run.
+        per_run: most faults of one run.
+        variants: what is trained by turns, each for its share of the faults.
     """
 
     groups: tuple[int, ...] = (4, 3, 5, 2, 6, 4, 3)
     per_run = 24
+    variants = 1
 
     def __init__(self, quota: Mapping[FaultKind, int], seconds: float, seed: int, directory: Path) -> None:
         self.quota = dict(quota)
@@ -202,18 +206,30 @@ class Harness:
 
     def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
         """Inject this run's share of the faults, then see to its end and inject those that belong there."""
-        share = self.left()
-        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
+        share, finals, most = self.share_of(run)
         seed = self.dice.getrandbits(32)
-        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, self.per_run), job)
+        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, most), job, self.deadline)
         if job.poll() is None:
             self.finish(place)
-            self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job)
+            until = min(self.deadline, time.monotonic() + FINAL_SECONDS)
+            self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job, until)
 
-    def inject(self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes]) -> None:
-        while job.poll() is None and time.monotonic() < self.deadline:
+    def share_of(self, run: Run) -> tuple[dict[FaultKind, int], int, int]:
+        """Return how many of each kind a run may have, how many in its final view, and how many in all before that."""
+        share = {kind: min(left, self.part(self.quota[kind])) for kind, left in self.left().items()}
+        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
+        return share, finals, min(self.per_run, self.part(sum(self.quota.values())) - finals)
+
+    def part(self, faults: int) -> int:
+        """Return how many of the faults each variant has, rounded up."""
+        return -(-faults // self.variants)
+
+    def inject(
+        self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes], until: float
+    ) -> None:
+        while job.poll() is None and time.monotonic() < until:
             try:
-                inject(place, plan, lambda text: self.say(f"  {run.name} {text}"), self.deadline)
+                inject(place, plan, lambda text: self.say(f"  {run.name} {text}"), until)
                 break
             except BadInput:  # not listening yet, or not any more
                 time.sleep(0.05)
@@ -221,24 +237,37 @@ class Harness:
 
     def finish(self, place: JobPlace) -> None:
         """Let the data end if that is soon; else stop the job once its group is whole again."""
+        while self.await_whole(place, PATIENCE_SECONDS):
+            try:
+                with JobClient(place.control_address, place.token()) as client:
+                    client.stop("its faults are over")
+                    return
+            except (MasterAway, BadInput):
+                time.sleep(0.1)
+
+    def await_whole(self, place: JobPlace, soon: float = 0.0) -> bool:
+        """Wait until all workers take part, or have had time enough; false: the job ends anyway, at once or in so many seconds."""
         began = time.monotonic()
         while place.running():
             try:
                 with JobClient(place.control_address, place.token()) as client:
                     while True:
                         status = client.status()
-                        soon = status.seconds_left is not None and status.seconds_left < PATIENCE_SECONDS
-                        if status.state in ("stopping", "finished", "failed") or soon:
-                            return
+                        left = status.seconds_left
+                        finishing = any(worker.state == "finishing" for worker in status.workers)
+                        if status.state in ("stopping", "finished", "failed") or finishing:
+                            return False
+                        if left is not None and left < soon:
+                            return False
                         training = sum(
                             worker.state in ("training", "evaluating") for worker in status.workers
                         )
                         if training >= status.wanted_workers or time.monotonic() > began + WHOLE_SECONDS:
-                            client.stop("its faults are over")
-                            return
+                            return True
                         time.sleep(0.25)
             except (MasterAway, BadInput):
                 time.sleep(0.1)
+        return False
 
     def end(self, job: subprocess.Popen[bytes], run: Run, until: float) -> None:
         try:
@@ -286,21 +315,24 @@ class Harness:
         """Return the report: per kind of fault, per framework and per run."""
         hits = self.hits()
         tried = Counter(fault.kind for run in self.runs for fault in run.injected)
-        lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}"]
-        lines += [
-            f"{kind:<46} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6}"
-            for kind in self.quota
-        ]
+        frameworks = {name: Counter[FaultKind]() for name in sorted(map(self.framework_of, self.runs))}
+        for run in self.runs:
+            frameworks[self.framework_of(run)].update(fault.kind for fault in run.injected if fault.hit)
+        columns = "; ".join(frameworks)
+        lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}  hit in: {columns}"]
+        for kind in self.quota:
+            each = "".join(f" {counts[kind]:>3}" for counts in frameworks.values())
+            lines.append(
+                f"{kind:<46} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6} {each}"
+            )
         lines.append(
             f"{'all':<46} {sum(self.quota.values()):>6} {hits.total():>5} {tried.total() - hits.total():>6}"
         )
         moments = Counter({MOMENTS[kind]: 0 for kind in self.quota if kind in MOMENTS})
         for kind in self.quota.keys() & MOMENTS.keys():
             moments[MOMENTS[kind]] += hits[kind]
-        frameworks = Counter[str]()
-        for run in self.runs:
-            frameworks[self.framework_of(run)] += sum(fault.hit for fault in run.injected)
-        for counts in filter(None, (moments, frameworks)):
+        totals = Counter({name: counts.total() for name, counts in frameworks.items()})
+        for counts in filter(None, (moments, totals)):
             lines += ["", *(f"{name:<44} {count:>15}" for name, count in sorted(counts.items()))]
         lines += [
             "",
@@ -322,7 +354,31 @@ class Harness:
         return not self.left() and not any(run.failures for run in self.runs)
 
 
-class ProgramHarness(Harness):
+class PacedHarness(Harness):
+    """Jobs that wait a moment with each batch until a file is there, and in their final view as long as another is there."""
+
+    variants = 3
+
+    def slow_down(self, run: Run) -> None:
+        """Begin slowly."""
+        self.go, self.hold = (self.directory / f"{run.name}-{name}" for name in ("go", "hold"))
+        os.environ |= {"GO": str(self.go), "HOLD": str(self.hold)}
+
+    def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
+        """Inject this run's share of the faults, and let the job end when those in its final view are over."""
+        try:
+            super().disturb(run, place, job)
+        finally:
+            self.hold.unlink(missing_ok=True)
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the rest of the data be trained at once when the group is whole again, and hold the final view."""
+        self.await_whole(place)
+        self.hold.touch()
+        self.go.touch()
+
+
+class ProgramHarness(PacedHarness):
     """Programs with loops of their own, each in its framework, and a batch that never changes: faults must not change a bit of a result."""
 
     clean = "exit code 0, audit clean, every bit of the result as of the program alone"
@@ -335,7 +391,7 @@ class ProgramHarness(Harness):
 
     def make_data(self) -> Path:
         """Write flowers, and train on them once with each program alone."""
-        self.epochs = 60
+        self.epochs = 200
         data = self.directory / "iris"
         subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(data)], check=True)
         os.environ |= {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"}
@@ -363,8 +419,7 @@ class ProgramHarness(Harness):
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: the programs wait a moment with each batch until a file is there."""
-        self.go = self.directory / f"{run.name}-go"
-        os.environ["GO"] = str(self.go)
+        self.slow_down(run)
         return {
             "job_command": shlex.join(self.program(self.name_of(run), data)),
             "num_workers": f"1:{run.workers}",
@@ -382,10 +437,6 @@ class ProgramHarness(Harness):
         """Return where the result of a run is."""
         return self.directory / f"{run}.npz"
 
-    def finish(self, place: JobPlace) -> None:
-        """Let the rest of the data be trained at once: only of a whole job is known what must be there."""
-        self.go.touch()
-
     def check_result(self, run: Run, output: Path, place: JobPlace | None) -> None:
         """Compare digests, and the result with that of the program alone."""
         super().check_result(run, output, place)
@@ -401,7 +452,7 @@ class ProgramHarness(Harness):
             run.failures.append(f"other bits than alone: {', '.join(wrong)}")
 
 
-class ModelsHarness(Harness):
+class ModelsHarness(PacedHarness):
     """Model files of the frameworks that train without parameter servers, and of the reference, by turns."""
 
     models: tuple[tuple[str, str, str], ...] = (
@@ -423,8 +474,7 @@ class ModelsHarness(Harness):
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: the models wait a moment with each step until a file is there."""
-        self.go = self.directory / f"{run.name}-go"
-        os.environ["GO"] = str(self.go)
+        self.slow_down(run)
         _, zoo, file = self.models[self.runs.index(run) % len(self.models)]
         # every other round over the frameworks keeps its batch whatever happens to its workers
         fixed = self.runs.index(run) // len(self.models) % 2
@@ -445,9 +495,9 @@ class ModelsHarness(Harness):
         return self.directory / f"{run}{suffix}"
 
     def finish(self, place: JobPlace) -> None:
-        """Let the rest of the data be trained at once, or stop the job once its group is whole again."""
-        self.go.touch()
+        """Let the rest of the data be trained at once, or stop the job if that would last."""
         super().finish(place)
+        Harness.finish(self, place)
 
 
 class PsHarness(Harness):

@@ -52,6 +52,7 @@ class FakeJob:
         front, _, life = name.rpartition("-")
         new = f"{front}-{int(life) + 1}"
         self.start(new, "starting")
+        self.event(EventKind.LAUNCHED, new)
         self.after(self.joining_seconds, lambda: self.join(new))
 
     def join(self, name: str) -> None:
@@ -61,6 +62,7 @@ class FakeJob:
         if name not in self.states:
             return
         self.states[name] = "joining"
+        self.event(EventKind.JOINED, name)
         self.after(0.1, lambda: self.heal(name))
 
     def heal(self, name: str) -> None:
@@ -181,12 +183,43 @@ DIRECT = [kind for kind in GROUP if kind not in (FaultKind.DONOR, FaultKind.JOIN
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", DIRECT)
 def test_each_kind_hits_a_whole_job(kind: FaultKind, seed: int) -> None:
-    # a worker that is to hang while it starts has to start for longer than the script waits
-    job, plan = FakeJob(joining_seconds=4.0 if kind is FaultKind.STARTING else 1.0), one(kind, seed)
+    job, plan = FakeJob(), one(kind, seed)
     job.run(plan, 60)
     assert [fault.hit for fault in plan.injected] == [True]
     assert job.stopped - {name for name in job.stopped if name not in job.states} == set()
     assert any(state == "training" for state in job.states.values())
+
+
+@pytest.mark.parametrize("joining_seconds", [2 * TICK, 0.5, 4.0])
+def test_a_start_is_stopped_however_short_it_is(joining_seconds: float) -> None:
+    """Others have started again before, as quickly, so that it is known when the moment is over."""
+    for seed in range(8):
+        job = FakeJob(joining_seconds=joining_seconds)
+        job.run(Plan({FaultKind.KILL: 2}, every=3 * joining_seconds + 1, seed=seed), 300)
+        plan = one(FaultKind.STARTING, seed)
+        job.run(plan, 100)
+        assert [fault.hit for fault in plan.injected] == [True]
+
+
+def test_starts_are_stopped_at_different_moments() -> None:
+    waits = set()
+    for seed in range(5):
+        job = FakeJob(joining_seconds=4.0)
+        job.run(Plan({FaultKind.KILL: 1}, every=1.0, seed=seed), 30)
+        job.run(Plan({FaultKind.DRAIN: 1}, every=12.0, seed=seed), 60)
+        job.run(one(FaultKind.STARTING, seed), 100)
+        (at, victim), (then, successor) = [send for send in job.sent if send[1].number != signal.SIGCONT][-2:]
+        assert (victim.number, successor.number) == (signal.SIGKILL, signal.SIGSTOP)
+        waits.add(round(then - at, 1))
+    assert max(waits) > min(waits) + 0.5
+
+
+def test_a_start_that_was_over_is_no_hit() -> None:
+    """The successor ignores SIGSTOP here, so it joins."""
+    job, plan = FakeJob(deaf={signal.SIGSTOP}), one(FaultKind.STARTING)
+    job.run(plan, 10)
+    assert plan.injected
+    assert not any(fault.hit for fault in plan.injected)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -302,6 +335,18 @@ def test_a_whole_quota_is_filled() -> None:
     job.run(plan, 3000)
     assert plan.done
     assert all(plan.hits(kind) == 4 for kind in GROUP if kind is not FaultKind.FINAL)
+
+
+def test_each_kind_has_its_turn() -> None:
+    """Also one that never hits, and takes no turn of another."""
+    job = FakeJob(training=6, deaf={signal.SIGTERM})
+    kinds = [kind for kind in DIRECT if kind is not FaultKind.DRAINING]
+    plan = Plan(dict.fromkeys(kinds, 3), every=0.5, seed=3)
+    while len(plan.injected) < 2 * len(kinds):
+        job.run(plan, TICK)
+    tried = Counter(fault.kind for fault in plan.injected)
+    assert tried == dict.fromkeys(kinds, 2)
+    assert plan.hits(FaultKind.DRAIN) == 0
 
 
 def test_without_end() -> None:

@@ -15,6 +15,7 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -199,8 +200,11 @@ class Plan:
         return [kind for kind, most in self._quota.items() if most is None or self.hits(kind) < most]
 
     def _choose(self, kinds: Sequence[FaultKind]) -> FaultKind:
-        """Prefer what needs a rare moment, then what is most behind."""
+        """Prefer what needs a rare moment, then what was tried least often, so that each kind has its turn, then what is most behind."""
         choice = [kind for kind in kinds if is_rare(kind)] or list(kinds)
+        tried = Counter(fault.kind for fault in self.injected)
+        fewest = min(tried[kind] for kind in choice)
+        choice = [kind for kind in choice if tried[kind] == fewest]
         left = [most - self.hits(kind) if (most := self._quota[kind]) is not None else 1 for kind in choice]
         # a group that is large enough for the demanding kinds is a chance too
         weights = [many * FORMS[kind].workers ** 3 for kind, many in zip(choice, left, strict=True)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted
+from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
 
@@ -29,6 +29,8 @@ class Observation:
         ended: per worker that has ended, (exit code, signal): one of them is None.
         masters: lives of the master so far.
         events: what the master told since the fault under way began, in order.
+        launched: when successors of lost processes were launched that have not joined yet, by the master's clock.
+        quickest: per role the shortest time, in seconds, from the launch of such a successor until it had joined.
         seals: how many views a worker has sealed, by its own log: what one says to a stopped master is lost when it dies.
     """
 
@@ -37,6 +39,8 @@ class Observation:
     ended: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     masters: int = 1
     events: tuple[JobEvent, ...] = ()
+    launched: Mapping[str, float] = field(default_factory=dict)
+    quickest: Mapping[str, float] = field(default_factory=dict)
     seals: Callable[[str], int] = _no_seals
 
     def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Observation:
@@ -45,7 +49,7 @@ class Observation:
             case JobStatus():
                 return replace(self, status=seen)
             case JobEvent():
-                return replace(self, events=(*self.events, seen))
+                return replace(self._timed(seen), events=(*self.events, seen))
             case ProcessStarted(name):
                 return replace(self, live=self.live | {str(name)})
             case ProcessEnded(name, code, number):
@@ -54,6 +58,21 @@ class Observation:
                 )
             case _:
                 assert_never(seen)
+
+    def _timed(self, event: JobEvent) -> Observation:
+        """Take note of how long a successor's start has lasted."""
+        name = event.worker
+        if event.kind == EventKind.LAUNCHED and process_name(name).life > 1:
+            return replace(self, launched={**self.launched, name: event.time})
+        if event.kind != EventKind.JOINED or name not in self.launched:
+            return self
+        role = process_name(name).role
+        lasted = max(0.0, event.time - self.launched[name])
+        return replace(
+            self,
+            launched={other: at for other, at in self.launched.items() if other != name},
+            quickest={**self.quickest, role: min(lasted, self.quickest.get(role, lasted))},
+        )
 
     def workers(self, *states: str) -> list[str]:
         """Return the live workers that the master last saw in one of these states, in order of their names."""

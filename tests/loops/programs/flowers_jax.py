@@ -49,6 +49,9 @@ def apply(parameters, state, mean):
 
 
 def write(path):
+    # what is done at the end takes as long as with a larger model: faults have their moments in the final view
+    while "HOLD" in os.environ and Path(os.environ["HOLD"]).exists():
+        time.sleep(0.05)
     flat = jax.tree_util.tree_flatten_with_path(job.state["parameters"])[0]
     with open(path, "wb") as file:
         np.savez(file, **{jax.tree_util.keystr(name): array for name, array in flat})

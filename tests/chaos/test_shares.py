@@ -1,0 +1,45 @@
+"""How the faults of a chaos run are shared among kinds and jobs, and how they are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.tools.chaos import Injected
+from elasticdl.tools.faults import GROUP, FaultKind
+from tests.chaos.__main__ import MORE, Harness, ProgramHarness, Run, quotas
+
+
+@pytest.mark.parametrize("faults", [12, 60, 200])
+def test_every_kind_has_its_least(faults: int) -> None:
+    quota = quotas(faults, GROUP, MORE)
+    assert sum(quota.values()) == faults
+    assert quota.keys() == set(GROUP)
+    assert min(quota.values()) >= max(1, faults // 20)
+
+
+def test_every_framework_has_its_part_of_every_kind(tmp_path: Path) -> None:
+    quota = quotas(60, GROUP, MORE)
+    harness = ProgramHarness(quota, 1.0, 0, tmp_path)
+    for number, workers in enumerate((4, 3, 5)):
+        run = Run(f"chaos{number + 1}", workers)
+        harness.runs.append(run)
+        share, finals, most = harness.share_of(run)
+        assert finals == 1
+        assert most == 19
+        assert set(share) == set(GROUP) - {FaultKind.FINAL}
+        assert all(1 <= number <= -(-quota[kind] // 3) for kind, number in share.items())
+        run.injected += [Injected(FaultKind.FINAL, True, 1.0)]
+        for kind in share:
+            run.injected += [Injected(kind, True, 1.0)] * (quota[kind] // 3)
+    assert FaultKind.FINAL not in harness.left()
+
+
+def test_a_miss_is_counted_as_a_miss(tmp_path: Path) -> None:
+    harness = Harness({FaultKind.STARTING: 1}, 1.0, 0, tmp_path)
+    harness.runs.append(Run("chaos1", 4, [Injected(FaultKind.STARTING, False, 1.0)]))
+    assert harness.left() == {FaultKind.STARTING: 1}
+    assert not harness.passed
+    (line,) = (line for line in harness.table().splitlines() if line.startswith(FaultKind.STARTING))
+    assert line.removeprefix(FaultKind.STARTING).split() == ["1", "0", "1", "0"]
