@@ -22,8 +22,17 @@ PATIENCE = 600.0
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        # As in a terminal of its own: Linux shares processors between sessions, of which each process of a job has one. In that of the
+        # tests a part and its peers shared one share with all tests beside them.
+        start_new_session=True,
+    )
 
 
 LONGEST = ("recovery", "servers")
