@@ -93,6 +93,7 @@ class Sizes:
         jobs: trainings of DeepFM on each side.
         kills: of servers.
         quiet: seconds without a disturbance before and after each.
+        pace: seconds by which a step is made longer of those that push while servers are killed.
     """
 
     rows: int = 1_000_000
@@ -104,11 +105,12 @@ class Sizes:
     jobs: int = 3
     kills: int = 5
     quiet: float = QUIET_SECONDS
+    pace: float = 0.0
 
 
 FULL = Sizes()
 SMALLEST = Sizes(
-    rows=8192, ids=256, steps=4, rounds=1, flights=(WARM + 2) * BATCH * 10 // 9, trainers=1, jobs=1, kills=1, quiet=0.2
+    rows=8192, ids=256, steps=4, rounds=1, flights=(WARM + 2) * BATCH * 10 // 9, trainers=1, jobs=1, kills=1, quiet=0.2, pace=0.01
 )  # fmt: skip
 
 
@@ -742,7 +744,7 @@ def failover(directory: Path, sizes: Sizes) -> Row:
     write_tfrecord(data / "served.tfrecord", (row.tobytes() for row in values))
     found = []
     settings: dict[str, Any] = {"model_def": "served.custom_model", "num_ps_pods": 2, "ps_replicas": 2}
-    with job(directory, data, sizes.trainers, **settings) as (place, stamps):
+    with job(directory, data, sizes.trainers, sizes.pace, **settings) as (place, stamps):
         for number in range(sizes.kills):
             status = wait_for_servers(place, sizes.trainers)
             time.sleep(sizes.quiet + 0.01 * number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +20,29 @@ ROOT = Path(bench.__file__).parent.parent
 PATIENCE = 600.0
 
 
+RUNNING: set[subprocess.Popen[str]] = set()
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )  # fmt: skip
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As in a terminal of its own: Linux shares processors between sessions, of which each process of a job has one. In that of the
+        # tests a part and its peers shared one share with all tests beside them.
+        start_new_session=True,
+    ) as process:
+        RUNNING.add(process)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            RUNNING.remove(process)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 LONGEST = ("recovery", "servers")
@@ -52,6 +71,9 @@ def starts(request: pytest.FixtureRequest) -> Iterator[Starts]:
         yield start
         for one in runs.values():
             one.cancel()
+        for process in tuple(RUNNING):
+            # Ctrl-C in the tests' terminal does not come to another session.
+            process.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("part", bench.PARTS)
