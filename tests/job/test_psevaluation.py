@@ -104,7 +104,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cooled(kept: Path) -> Found:
     """What that job makes."""
     best = {"checkpoint_dir": kept, "checkpoint_best": "val_loss:max", "keep_checkpoint_max": 1}
-    return undisturbed_run(kept.parent, complete=False, **COOLING, **best)
+    # None but the best one and the last one, however long the job takes.
+    return undisturbed_run(kept.parent, complete=False, **COOLING, **best, checkpoint_steps=999)
 
 
 def same(one: Any, other: Any) -> None:
@@ -192,7 +193,8 @@ def test_the_best_barrier_is_kept_and_a_job_continues_from_it_with_what_callback
     assert [one.step for one in chosen.barriers] == [21]
     assert max(losses, key=lambda step: losses[step]) == 21
     folder = checkpoints.folder_of(kept, best)
-    result = begin(num_ps_pods=2, checkpoint_dir_for_init=folder).wait().succeeded()
+    data = kept.parent / "ids.csv"
+    result = begin(num_ps_pods=2, checkpoint_dir_for_init=folder, training_data=data).wait().succeeded()
     same((evaluations(result), result.summary["metrics"], dict(np.load(tmp_path / "weighed.npz"))), (
         {step: said for step, said in cooled[0].items() if step > 21}, *cooled[1:],
     ))  # fmt: skip
