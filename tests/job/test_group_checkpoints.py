@@ -19,6 +19,9 @@ from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.errors import BadInput
+from elasticdl.job.submit import prepare
+from elasticdl.spec import edge
 from elasticdl.tools.checkpoint import listed, shown
 
 from .conftest import Job, Result, SmallDisk, Start, starting
@@ -59,19 +62,23 @@ def evaluated(iris: Path) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """How a job ended that nothing disturbed, and where it told of its evaluations."""
+    """How a job ended that nothing disturbed, where it told of its evaluations, and where its checkpoints are."""
 
     result: Result
     folder: Path
+    checkpoints: Path
 
 
 @pytest.fixture(scope="module")
 def undisturbed(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """A job that nothing disturbed, for all tests of this file."""
+    """A job that nothing disturbed, for all tests of this file; it keeps its last checkpoint and its best one."""
     folder = tmp_path_factory.mktemp("undisturbed")
+    directory = folder / "checkpoints"
+    kept = {"checkpoint_dir": directory, "checkpoint_best": "val_loss", "keep_checkpoint_max": 1}
     with starting(folder) as start:
-        result = run(exactly(start, iris), folder / "whole", **evaluated(iris)).wait().succeeded()
-    return Undisturbed(result, folder / "whole")
+        job = run(exactly(start, iris), folder / "whole", **kept, **evaluated(iris))
+        result = job.wait().succeeded()
+    return Undisturbed(result, folder / "whole", directory)
 
 
 def run(begin: Start, folder: Path, *, slow: bool = False, step: float = 0.0, **settings: object) -> Job:
@@ -99,25 +106,34 @@ def whole(directory: Path) -> dict[int, Path]:
     return found
 
 
-def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
-    begin: Start, undisturbed: Undisturbed, iris: Path, tmp_path: Path
-) -> None:
-    directory = tmp_path / "checkpoints"
-    first = run(
-        begin,
-        tmp_path / "first",
-        checkpoint_dir=directory,
-        checkpoint_steps=1,
-        keep_checkpoint_max=0,
-        max_step=11,
-        step=0.5,
-        **evaluated(iris),
-    )
-    summary = first.wait().succeeded().summary
+@pytest.fixture(scope="module")
+def at_steps(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Checkpoints of a job that has ended after 11 steps, by step, for all tests of this file."""
+    folder = tmp_path_factory.mktemp("steps")
+    directory = folder / "checkpoints"
+    with starting(folder) as start:
+        job = run(
+            exactly(start, iris),
+            folder / "first",
+            checkpoint_dir=directory,
+            checkpoint_steps=1,
+            keep_checkpoint_max=0,
+            max_step=11,
+            step=0.5,
+            **evaluated(iris),
+        )
+        summary = job.wait().succeeded().summary
     found = whole(directory)
     assert {5, 8, 11} <= found.keys(), "half a second is enough for a checkpoint"
     assert summary["checkpoint"] == str(found[11])
-    for step, workers in ((5, 1), (8, 3), (11, 2)):  # at a gate, at an epoch's end, and between
+    return found
+
+
+def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
+    begin: Start, undisturbed: Undisturbed, at_steps: dict[int, Path], iris: Path, tmp_path: Path
+) -> None:
+    found = at_steps
+    for step, workers in ((5, 1), (8, 3), (11, 1)):  # at a gate, at an epoch's end, and between
         folder = tmp_path / f"from-{step}"
         job = run(begin, folder, checkpoint_dir_for_init=found[step], num_workers=workers, **evaluated(iris))
         result = job.wait()
@@ -141,7 +157,7 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_with_other_minibatches(
     begin: Start, tmp_path: Path
 ) -> None:
     directory = tmp_path / "checkpoints"
-    run(begin, tmp_path / "first", num_epochs=1, checkpoint_dir=directory).wait().succeeded()
+    run(begin, tmp_path / "first", num_epochs=1, num_workers=1, checkpoint_dir=directory).wait().succeeded()
     (line,) = listed(directory)
     assert "8 steps, 1 epoch, 120 records" in line
     assert line.endswith("all files are there")
@@ -156,35 +172,26 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_with_other_minibatches(
         minibatch_size=5,
         global_batch_size=10,
         seed=7,
-        num_workers=3,
+        num_workers=2,
     )
     summary = job.wait().succeeded().summary
     assert summary["steps"] == 8 + 12
     assert [epoch.counted for epoch in audit(tmp_path / "second" / "audit").epochs] == [0, 120]
     assert sorted(whole(directory)) == [8, 20]
+    assert checkpoints.numbers(directory) == [1, 2]
 
 
 def test_a_directory_keeps_the_newest_checkpoints_and_the_best_one(
-    begin: Start, iris: Path, tmp_path: Path
+    begin: Start, undisturbed: Undisturbed, iris: Path, tmp_path: Path
 ) -> None:
     """Its accuracy has its highest value at one gate; the loss of this model, which learns nothing, grows with each step."""
-    directory = tmp_path / "checkpoints"
-    job = run(
-        begin,
-        tmp_path / "job",
-        checkpoint_dir=directory,
-        checkpoint_best="val_loss",
-        keep_checkpoint_max=1,
-        validation_data=iris / "train",
-        evaluation_steps=5,
-    )
-    job.wait().succeeded()
+    directory = undisturbed.checkpoints
     best, last = checkpoints.numbers(directory)
     manifest = checkpoints.read_of_group(checkpoints.folder_of(directory, best))
     assert (manifest.state.step, manifest.is_best) == (5, True)
     losses = {
         step: float.fromhex(dict(item.split("=") for item in line.split()[2:])["val_loss"])
-        for step, line in told(tmp_path / "job").items()
+        for step, line in told(undisturbed.folder).items()
     }
     assert manifest.best is not None
     assert manifest.best.value == losses[5] == min(losses.values())
@@ -196,6 +203,7 @@ def test_a_directory_keeps_the_newest_checkpoints_and_the_best_one(
         checkpoint_dir=tmp_path / "others",
         checkpoint_best="accuracy:max",
         validation_data=iris / "train",
+        num_workers=1,
     ).wait()
     assert wrong.code == 2
     assert "there is no metric 'accuracy'; known: val_loss, val_accuracy" in wrong.err
@@ -259,7 +267,7 @@ def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
     found = whole(directory)
     assert LAST in found
     assert all(epoch.complete for epoch in audit(tmp_path / "job" / "audit").epochs)
-    again = run(begin, tmp_path / "again", checkpoint_dir_for_init=found[min(found)]).wait()
+    again = run(begin, tmp_path / "again", checkpoint_dir_for_init=found[min(found)], num_workers=1).wait()
     assert digest(again) == digest(undisturbed.result)
 
 
@@ -287,26 +295,21 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(
     assert result.summary["checkpoint"] == str(whole(directory)[LAST])
 
 
-@pytest.fixture(scope="module")
-def of_two_jobs(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the last checkpoints of two jobs, for all tests of this file."""
-    folder = tmp_path_factory.mktemp("two")
-    directory = folder / "checkpoints"
-    each = {"checkpoint_dir": directory, "checkpoint_steps": 99}
-    with starting(folder) as start:
-        begin = exactly(start, iris)
-        run(begin, folder / "first", max_step=4, **each).wait().succeeded()
-        run(
-            begin, folder / "second", max_step=7, checkpoint_dir_for_init=directory, **each
-        ).wait().succeeded()
-    assert checkpoints.numbers(directory) == [1, 2]
-    return directory
+@dataclass(frozen=True)
+class Two:
+    """A directory with two checkpoints."""
+
+    directory: Path
+    older: Path
+    newest: Path
 
 
 @pytest.fixture
-def two(of_two_jobs: Path, tmp_path: Path) -> Path:
-    """The test's own copy of that directory."""
-    return Path(shutil.copytree(of_two_jobs, tmp_path / "checkpoints"))
+def two(at_steps: dict[int, Path], tmp_path: Path) -> Two:
+    """The test's own copy of the checkpoints of steps 5 and 11."""
+    directory = tmp_path / "checkpoints"
+    older, newest = (shutil.copytree(at_steps[step], directory / at_steps[step].name) for step in (5, 11))
+    return Two(directory, older, newest)
 
 
 def flip(file: Path) -> None:
@@ -316,44 +319,58 @@ def flip(file: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_which_is_named(
-    begin: Start, two: Path, tmp_path: Path
+    begin: Start, two: Two, tmp_path: Path
 ) -> None:
-    flip(two / "checkpoint-2" / "part-0")
-    job = run(begin, tmp_path / "job", checkpoint_dir_for_init=two)
+    flip(two.newest / "part-0")
+    job = run(begin, tmp_path / "job", checkpoint_dir_for_init=two.directory, num_workers=1)
     notes = [item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE]
-    assert job.wait().succeeded().summary["resumed_from"] == str(two / "checkpoint-1")
+    assert job.wait().succeeded().summary["resumed_from"] == str(two.older)
     (note,) = [text for text in notes if "damaged" in text]
-    assert f"{two / 'checkpoint-2' / 'part-0'}: the checkpoint is damaged" in note
-    assert f"{two / 'checkpoint-1'} is taken, the one before" in note
+    assert f"{two.newest / 'part-0'}: the checkpoint is damaged" in note
+    assert f"{two.older} is taken, the one before" in note
 
 
 def test_what_can_not_be_resumed_is_refused_and_nothing_is_made(
-    begin: Start, two: Path, tmp_path: Path
+    begin: functools.partial[Job], two: Two, tmp_path: Path
 ) -> None:
-    newest = two / "checkpoint-2"
+    """Most before there is a job, which is asked in this process; what only its processes find, in jobs."""
+    newest = two.newest
     kept = tmp_path / "kept"
     shutil.copytree(newest, kept)
+    made = {"output": tmp_path / "no.npz", "checkpoint_dir": tmp_path / "none"}
+
+    def nothing_is_made() -> None:
+        assert not (tmp_path / "no.npz").exists()
+        assert not (tmp_path / "none").exists() or not any((tmp_path / "none").iterdir())
 
     def refuse(*words: str, path: Path = newest, **settings: object) -> None:
+        given = {**begin.keywords, "checkpoint_dir_for_init": path, **made, **settings}
+        with pytest.raises(BadInput) as caught:
+            prepare(edge.build(edge.from_arguments({"job_name": "refused", **given})))
+        for word in words:
+            assert word in str(caught.value)
+        assert not list((tmp_path / "state").glob("**/refused*"))
+        nothing_is_made()
+
+    def fail(*words: str, **settings: object) -> None:
         folder = tmp_path / "refused"
         shutil.rmtree(folder, ignore_errors=True)
-        made = {"output": tmp_path / "no.npz", "checkpoint_dir": tmp_path / "none"}
-        result = run(begin, folder, checkpoint_dir_for_init=path, **{**made, **settings}).wait()
+        settings = {"checkpoint_dir_for_init": newest, "num_workers": 1, **made, **settings}
+        result = run(begin, folder, **settings).wait()
         assert result.code == 2, result.err + result.logs
         for word in words:
             assert word in result.err
-        assert not (tmp_path / "no.npz").exists()
-        assert not (tmp_path / "none").exists() or not any((tmp_path / "none").iterdir())
+        nothing_is_made()
 
     def restore() -> None:
         shutil.rmtree(newest)
         shutil.copytree(kept, newest)
 
-    refuse("in the middle of epoch 1", "seed (0 and 3)", seed=3)
-    refuse("nothing is left to train", "7 steps", max_step=7)
+    refuse("in the middle of epoch 2", "seed (0 and 3)", seed=3)
+    refuse("nothing is left to train", "11 steps", max_step=11)
     refuse("does not exist", path=tmp_path / "nowhere")
-    refuse("there are checkpoints of another job", path=kept, checkpoint_dir=two)
-    refuse(
+    refuse("there are checkpoints of another job", path=kept, checkpoint_dir=two.directory)
+    fail(
         "is of another model",
         "the state does not fit this model and its optimizer: expected",
         model_def="paced.custom_model",
@@ -365,7 +382,7 @@ def test_what_can_not_be_resumed_is_refused_and_nothing_is_made(
         model_def="tallied.custom_model",
     )
     flip(newest / "part-1")
-    refuse(str(newest / "part-1"), "is damaged", "its checksum does not hold")
+    fail(str(newest / "part-1"), "is damaged", "its checksum does not hold")
     restore()
     (newest / "part-0").write_bytes((newest / "part-0").read_bytes()[:-1])
     refuse(str(newest / "part-0"), "7 bytes, and the manifest says 8")

@@ -99,24 +99,15 @@ def test_the_master_a_worker_and_a_server_are_killed_one_after_the_other_and_not
     assert (lost.partition("-")[0], server) == ("worker", "ps-0-1")
 
 
-def test_one_copy_is_trained_once_more_after_the_loss_of_its_server(
-    begin: Start, tmp_path: Path, ids: np.ndarray
-) -> None:
-    job = begin(ps_replicas=1)
-    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
-    summary = check(job, tmp_path, ids)
-    assert summary["roll_backs"] == 1
-
-
 def test_all_servers_are_killed_at_once(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
+    job = begin(num_workers=1)
     at(job, 20, lambda status: [os.kill(pid, signal.SIGKILL) for pid in processes(status, "ps")])
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] >= 1
 
 
 def test_what_a_lost_server_held_alone_may_be_given_up(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin(ps_replicas=1, ps_restore="skip")
+    job = begin(ps_replicas=1, ps_restore="skip", num_workers=1)
     at(job, 40, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
     lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.LOST)
     assert "have done to them is lost (--ps_restore=skip)" in lost.text
@@ -136,14 +127,24 @@ def test_what_a_lost_server_held_alone_may_be_given_up(begin: Start, tmp_path: P
 def test_slots_without_a_copy_are_restored_from_the_last_snapshot(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    job = begin(ps_replicas=1, checkpoint_steps=40, environment={"GO": str(tmp_path / "go"), "PACE": "0.1"})
-    saved = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.SNAPSHOT)
-    assert "snapshot of 1" in saved.text  # ten tasks or a few more
+    """A server is lost before there is one, which trains its slots once more; then both are."""
+    job = begin(ps_replicas=1, checkpoint_steps=40, environment={"GO": str(tmp_path / "go"), "PACE": "0.3"})
+    at(job, 10, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    told: list[JobEvent] = []
+    for item in seen(job):
+        if isinstance(item, JobEvent):
+            told.append(item)
+            if item.kind == EventKind.SNAPSHOT:
+                break
+    assert "snapshot of 1" in told[-1].text  # ten tasks or a few more
+    assert [one.kind for one in told].count(EventKind.ROLLED_BACK) == 1
+    (lost,) = (one.text for one in told if one.kind == EventKind.LOST)
+    assert "they begin anew" in lost
     at(job, 60, lambda status: [os.kill(pid, signal.SIGKILL) for pid in processes(status, "ps")])
-    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.LOST)
-    assert "they are restored from the last snapshot" in lost.text
+    losses = (item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.LOST)
+    assert any("they are restored from the last snapshot" in text for text in losses)
     summary = check(job, tmp_path, ids)
-    assert summary["roll_backs"] >= 1
+    assert summary["roll_backs"] >= 2
 
 
 def master_of(job: Job) -> int:
@@ -156,7 +157,7 @@ def master_of(job: Job) -> int:
 
 
 def test_a_hung_server_is_replaced(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
+    job = begin(num_workers=1)
     at(job, 20, lambda status: os.kill(processes(status, "ps")[1], signal.SIGSTOP))
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
@@ -242,25 +243,13 @@ def test_servers_are_added_and_taken_away(begin: Start, tmp_path: Path, ids: np.
     assert summary["recoveries"] == []  # nothing was lost
 
 
-def test_a_job_ends_when_its_audit_can_be_written(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    (tmp_path / "go").touch()
-    obstacle = tmp_path / "audit" / "accounts"
-    job = begin()
-    at(job, 1, lambda status: obstacle.mkdir())
-    notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE)
-    assert any(
-        "audit can't be written (Is a directory): the job ends once it can" in one.text for one in notes
-    )
-    obstacle.rmdir()
-    check(job, tmp_path, ids)
-
-
 @pytest.mark.parametrize("on_nan", ["fail", "skip_step"])
 def test_gradients_that_are_no_numbers_reach_no_server(
     begin: Start, tmp_path: Path, ids: np.ndarray, on_nan: str
 ) -> None:
     (tmp_path / "go").touch()
-    result = begin(model_def="tallied.spoilt", on_nan=on_nan).wait()
+    few = {"num_workers": 1, "num_ps_pods": 1} if on_nan == "fail" else {}
+    result = begin(model_def="tallied.spoilt", on_nan=on_nan, **few).wait()
     if on_nan == "fail":
         assert result.code == 1
         assert "is not finite (loss nan; among the records " in result.err
@@ -299,19 +288,28 @@ def holding(job: Job, names: set[str]) -> None:
     pytest.fail(f"the job ended before its servers were {names}")
 
 
-def test_a_chunk_that_is_too_stale_is_computed_again_and_counts_once(
+def test_a_chunk_that_is_too_stale_is_computed_again_and_counts_once_and_the_job_ends_when_its_audit_can_be_written(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
     """A worker's own chunk before is as much as is allowed, so whenever both are at work one of them has to compute again."""
-    job = begin(max_staleness=1)
-    at(job, 40, lambda status: None)
+    job = begin(max_staleness=1, num_ps_pods=1)
+    obstacle = tmp_path / "audit" / "accounts"
+    at(job, 40, lambda status: obstacle.mkdir())
     (tmp_path / "go").touch()
+    notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE)
+    assert any(
+        "audit can't be written (Is a directory): the job ends once it can" in one.text for one in notes
+    )
+    obstacle.rmdir()
     result = job.wait().succeeded()
     assert "was too stale, and is computed again" in result.logs
-    rows, _ = result_in(tmp_path)
+    rows, total = result_in(tmp_path)
     expected = np.bincount(ids, minlength=IDS).astype(np.float32) * EPOCHS
     np.testing.assert_array_equal(rows, np.repeat(expected[:, None], WIDTH, 1))
-    assert audit(tmp_path / "audit").complete
+    assert total == RECORDS * EPOCHS
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.records == report.trained == RECORDS * EPOCHS
 
 
 def test_dense_variables_are_fetched_every_few_minibatches(
@@ -322,6 +320,7 @@ def test_dense_variables_are_fetched_every_few_minibatches(
     notes.mkdir()
     job = begin(
         get_model_steps=steps,
+        num_ps_pods=1,
         model_def="tallied.noted",
         environment={"GO": str(tmp_path / "go"), "PACE": "0.05", "NOTES": str(notes)},
     )
@@ -349,6 +348,7 @@ def test_stale_minibatches_count_less_and_rows_that_nobody_trains_expire(
     job = begin(
         lr_staleness_modulation=True,
         embedding_expiry=40,
+        num_ps_pods=1,
         num_epochs=1,
         shuffle=False,
         environment={"GO": str(tmp_path / "go"), "PACE": "0.1"},
@@ -387,7 +387,7 @@ def stop() -> bool:
 def test_ids_beyond_the_table_are_bad_data(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
     (tmp_path / "go").touch()
     (tmp_path / "ids.csv").write_text("id\n" + "5\n" * 100 + "3000\n")
-    result = begin().wait()
+    result = begin(num_workers=1, num_ps_pods=1).wait()
     assert result.code == 2
     assert "the table rows has the ids 0 to 2999, received 5 to 3000" in result.err
 
@@ -395,7 +395,8 @@ def test_ids_beyond_the_table_are_bad_data(begin: Start, tmp_path: Path, ids: np
 def test_a_full_disk_of_the_audit_is_waited_for(
     plain: Start, small_disk: SmallDisk, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    job = plain(audit=small_disk.path / "audit", output=tmp_path / "tallied.npz")
+    few = {"num_workers": 1, "num_ps_pods": 1}
+    job = plain(audit=small_disk.path / "audit", output=tmp_path / "tallied.npz", **few)
     at(job, 20, lambda status: small_disk.fill())
     waits = "the audit in {} can't be written: no space left on device".format(small_disk.path / "audit")
     said = (item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE)
@@ -410,7 +411,7 @@ def test_a_full_disk_of_the_audit_is_waited_for(
 def test_a_disk_of_the_audit_that_stays_full_is_what_the_job_ends_with(
     plain: Start, small_disk: SmallDisk
 ) -> None:
-    job = plain(audit=small_disk.path / "audit")
+    job = plain(audit=small_disk.path / "audit", num_workers=1, num_ps_pods=1)
     at(job, 1, lambda status: small_disk.fill())
     result = job.wait()
     assert result.code == 1, result.logs
@@ -425,7 +426,7 @@ def test_a_full_disk_of_the_output_is_what_the_job_ends_with(
     plain: Start, small_disk: SmallDisk, tmp_path: Path
 ) -> None:
     output = small_disk.path / "tallied.npz"
-    job = plain(num_workers=1, output=output)
+    job = plain(num_workers=1, num_ps_pods=1, output=output)
     at(job, 1, lambda status: small_disk.fill())
     (tmp_path / "go").touch()
     result = job.wait()

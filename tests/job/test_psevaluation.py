@@ -95,9 +95,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.fixture(scope="module")
-def cooled(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What a job with callbacks makes."""
-    return undisturbed_run(tmp_path_factory.mktemp("cooled"), complete=False, **COOLING)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a job with callbacks keeps its last checkpoint and its best one."""
+    return tmp_path_factory.mktemp("cooled") / "checkpoints"
+
+
+@pytest.fixture(scope="module")
+def cooled(kept: Path) -> Found:
+    """What that job makes."""
+    best = {"checkpoint_dir": kept, "checkpoint_best": "val_loss:max", "keep_checkpoint_max": 1}
+    # None but the best one and the last one, however long the job takes.
+    return undisturbed_run(kept.parent, complete=False, **COOLING, **best, checkpoint_steps=999)
 
 
 def same(one: Any, other: Any) -> None:
@@ -145,88 +153,61 @@ def lose_one_of_each(job: Job) -> None:
     during(job, 60, lambda status: kill(status, "worker"))
 
 
-def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, undisturbed: Found) -> None:
-    job = begin(num_ps_pods=2)
+def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, cooled: Found) -> None:
+    """Nor what callbacks do, which pass barriers alike whatever is lost, and end the job at one."""
+    job = begin(num_ps_pods=2, **COOLING)
     lose_one_of_each(job)
     (tmp_path / "go").touch()
     result = job.wait()
-    found = check(result, tmp_path)
+    found = check(result, tmp_path, complete=False)
     assert result.summary["roll_backs"] == 0
     assert result.summary["members"]["lost"] >= 2
-    same(found, undisturbed)
-
-
-def test_callbacks_pass_barriers_alike_whatever_is_lost_and_end_the_job_at_one(
-    begin: Start, tmp_path: Path, cooled: Found
-) -> None:
-    begin = functools.partial(begin, **COOLING)
-    job = begin(num_ps_pods=2)
-    lose_one_of_each(job)
-    (tmp_path / "go").touch()
-    result = job.wait()
-    same(check(result, tmp_path, complete=False), cooled)
+    same(found, cooled)
     assert "Enough asked for the end of training after step 66" in result.err
-    assert result.summary["members"]["lost"] >= 2
 
 
-def test_a_roll_back_rebuilds_what_callbacks_knew_before_it(
+def test_a_roll_back_during_an_evaluation_evaluates_that_state_once_more_and_rebuilds_what_callbacks_knew(
     begin: Start, tmp_path: Path, cooled: Found
 ) -> None:
-    begin = functools.partial(begin, **COOLING)
-    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
+    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24, **COOLING)
     during(job, 60, lambda status: kill(status, "ps"))
     (tmp_path / "go").touch()
     result = job.wait()
-    same(check(result, tmp_path, complete=False), cooled)
+    found = check(result, tmp_path, complete=False)
     assert result.summary["roll_backs"] == 1
+    assert result.summary["redone_steps"] > 0
+    same(found, cooled)
 
 
 def test_the_best_barrier_is_kept_and_a_job_continues_from_it_with_what_callbacks_knew(
-    begin: Start, tmp_path: Path, cooled: Found
+    begin: Start, tmp_path: Path, cooled: Found, kept: Path
 ) -> None:
     begin = functools.partial(begin, **COOLING)
-    directory = tmp_path / "checkpoints"
     (tmp_path / "go").touch()
-    job = begin(
-        num_ps_pods=2,
-        checkpoint_dir=directory,
-        checkpoint_best="val_loss:max",
-        keep_checkpoint_max=1,
-        audit=tmp_path / "first",
-    )
-    job.wait().succeeded()
-    best, newest = checkpoints.numbers(directory)
-    chosen, last = (checkpoints.read(checkpoints.folder_of(directory, one)) for one in (best, newest))
+    best, newest = checkpoints.numbers(kept)
+    chosen, last = (checkpoints.read(checkpoints.folder_of(kept, one)) for one in (best, newest))
     losses = {one.step: dict(one.values)["val_loss"] for one in last.barriers}
     assert tuple(losses) == BARRIERS
     assert chosen.is_best
     assert chosen.is_between_tasks
     assert [one.step for one in chosen.barriers] == [21]
     assert max(losses, key=lambda step: losses[step]) == 21
-    folder = checkpoints.folder_of(directory, best)
-    result = (
-        begin(num_ps_pods=1, checkpoint_dir_for_init=folder, audit=tmp_path / "second").wait().succeeded()
-    )
+    folder = checkpoints.folder_of(kept, best)
+    data = kept.parent / "ids.csv"
+    result = begin(num_ps_pods=2, checkpoint_dir_for_init=folder, training_data=data).wait().succeeded()
     same((evaluations(result), result.summary["metrics"], dict(np.load(tmp_path / "weighed.npz"))), (
         {step: said for step, said in cooled[0].items() if step > 21}, *cooled[1:],
     ))  # fmt: skip
     assert "Enough asked for the end of training after step 66" in result.err
-    wrong = begin(num_ps_pods=1, checkpoint_dir=tmp_path / "others", checkpoint_best="accuracy:max").wait()
+    wrong = begin(
+        num_workers=1,
+        num_ps_pods=1,
+        audit=tmp_path / "none",
+        checkpoint_dir=tmp_path / "others",
+        checkpoint_best="accuracy:max",
+    ).wait()
     assert wrong.code == 2
     assert "there is no metric 'accuracy'; known: val_loss, val_accuracy" in wrong.err
-
-
-def test_a_roll_back_during_an_evaluation_evaluates_that_state_once_more(
-    begin: Start, tmp_path: Path, undisturbed: Found
-) -> None:
-    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
-    during(job, 33, lambda status: kill(status, "ps"))
-    (tmp_path / "go").touch()
-    result = job.wait()
-    found = check(result, tmp_path)
-    assert result.summary["roll_backs"] == 1
-    assert result.summary["redone_steps"] > 0
-    same(found, undisturbed)
 
 
 def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
@@ -234,7 +215,8 @@ def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
 ) -> None:
     """Tasks have 3 chunks, of which each is a step."""
     (tmp_path / "go").touch()
-    job = begin(use_async=True, grads_to_wait=1, evaluation_steps=50, evaluate_at_epoch_end=False)
+    few = {"num_workers": 2, "num_ps_pods": 1}
+    job = begin(use_async=True, grads_to_wait=1, evaluation_steps=50, evaluate_at_epoch_end=False, **few)
     steps = {
         item.step for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.EVALUATED
     }
@@ -247,8 +229,10 @@ def test_a_model_is_evaluated_with_exactly_the_records_before_each_barrier(
     plain: Start, ids: np.ndarray, tmp_path: Path
 ) -> None:
     """Each record adds one to the sum of all, whichever worker trains it, and whichever is lost."""
+    (tmp_path / "heldout.csv").write_text("id\n" + "5\n" * 200)
     job = plain(
-        validation_data=tmp_path / "ids.csv",
+        environment={"GO": str(tmp_path / "go"), "PACE": "0.1"},
+        validation_data=tmp_path / "heldout.csv",
         evaluation_steps=40,
         eval_metrics_fn="totals",
         audit=tmp_path / "audit",
@@ -274,6 +258,7 @@ def test_a_job_goes_on_from_a_checkpoint_and_evaluates_what_is_beyond(
     begin: Start, tmp_path: Path, undisturbed: Found
 ) -> None:
     directory = tmp_path / "checkpoints"
+    begin = functools.partial(begin, num_workers=2)
     job = begin(num_ps_pods=2, checkpoint_dir=directory, checkpoint_steps=24, audit=tmp_path / "first")
     during(job, 33, lambda status: None)
     folder = saved(directory, job)
@@ -286,7 +271,7 @@ def test_a_job_goes_on_from_a_checkpoint_and_evaluates_what_is_beyond(
 
 
 def test_a_job_that_is_stopped_during_an_evaluation_ends_without_it(begin: Start) -> None:
-    job = begin(num_ps_pods=2)
+    job = begin(num_workers=2, num_ps_pods=1)
     during(job, 21, lambda status: job.process.send_signal(signal.SIGINT))
     result = job.wait()
     assert (result.summary["status"], result.summary["steps"]) == ("interrupted", 21), result.err
@@ -297,23 +282,26 @@ def test_a_worker_that_keeps_variables_of_its_own_evaluates_those_of_the_servers
     plain: Start, ids: np.ndarray, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
+    held_out = ids[:HELD_OUT]
+    (tmp_path / "heldout.csv").write_text("id\n" + "".join(f"{one}\n" for one in held_out))
     job = plain(
         model_def="weighed.custom_model",
-        validation_data=tmp_path / "ids.csv",
+        validation_data=tmp_path / "heldout.csv",
+        num_ps_pods=1,
         get_model_steps=5,
         output=tmp_path / "weighed.npz",
     )
     metrics, made = job.wait().succeeded().summary["metrics"], np.load(tmp_path / "weighed.npz")
-    score = made["embeddings"][ids] @ made["weights"] + made["bias"][0]
+    score = made["embeddings"][held_out] @ made["weights"] + made["bias"][0]
     assert metrics["val_loss"] == pytest.approx(
-        (np.logaddexp(0, score) - (ids % 3 == 0) * score).mean(), rel=1e-5
+        (np.logaddexp(0, score) - (held_out % 3 == 0) * score).mean(), rel=1e-5
     )
 
 
 def test_a_metric_that_raises_ends_the_job_with_its_line(begin: Start, tmp_path: Path) -> None:
     text = (ZOO / "weighed.py").read_text().replace("labels == np.rint", "labels.no_such_thing + np.rint")
     (tmp_path / "weighed.py").write_text(text)
-    result = begin(model_zoo=tmp_path).wait()
+    result = begin(model_zoo=tmp_path, num_workers=1, num_ps_pods=1).wait()
     assert result.code == 2
     assert "no_such_thing" in result.err
     assert "weighed.py" in result.err

@@ -143,7 +143,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
     folder = tmp_path_factory.mktemp("undisturbed")
     write_ids(folder)
     with starting(folder) as start:
-        return check(drawing(counting(start, folder), folder)(num_workers=1), folder)[1]
+        return check(drawing(counting(start, folder), folder)(num_workers=1, num_ps_pods=1), folder)[1]
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
@@ -171,7 +171,18 @@ def test_steps_are_those_of_keras_although_several_workers_compute_them(
 
 
 def test_losses_change_no_bit(begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]) -> None:
-    job = begin()
+    """Nor do servers that come and go before."""
+    job = begin(environment={"GO": str(tmp_path / "go"), "PACE": "0.3"})
+
+    def scale(servers: int) -> None:
+        place = find("test")
+        with JobClient(place.control_address, place.token()) as client:
+            client.scale(None, servers)
+
+    at(job, 3, lambda status: scale(3))
+    holding(job, {"ps-0-1", "ps-1-1", "ps-2-1"})
+    at(job, 5, lambda status: scale(2))
+    holding(job, {"ps-0-1", "ps-1-1"})
     at_step(job, 6, lambda status: kill(training(status)[-1]))
     at(job, 14, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
     # A master that is lost before it has told of a recovery tells of none.
@@ -196,23 +207,6 @@ def test_roll_backs_and_another_master_change_no_bit(
     same(made, undisturbed)
 
 
-def test_servers_come_and_go(begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]) -> None:
-    job = begin(environment={"GO": str(tmp_path / "go"), "PACE": "0.3"})
-
-    def scale(servers: int) -> None:
-        place = find("test")
-        with JobClient(place.control_address, place.token()) as client:
-            client.scale(None, servers)
-
-    at(job, 3, lambda status: scale(3))
-    holding(job, {"ps-0-1", "ps-1-1", "ps-2-1"})
-    at(job, 5, lambda status: scale(2))
-    holding(job, {"ps-0-1", "ps-1-1"})
-    summary, made = check(job, tmp_path)
-    assert summary["roll_backs"] == 0
-    same(made, undisturbed)
-
-
 def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_of_servers(
     begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
 ) -> None:
@@ -227,7 +221,8 @@ def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_o
     for servers in (1, 3):
         (tmp_path / "go").touch()
         records, output = tmp_path / f"audit-{servers}", tmp_path / f"{servers}.npz"
-        job = begin(checkpoint_dir_for_init=folder, num_ps_pods=servers, output=output, audit=records)
+        few = {"num_workers": 1, "num_ps_pods": servers}
+        job = begin(checkpoint_dir_for_init=folder, output=output, audit=records, **few)
         summary = job.wait().succeeded().summary
         assert (summary["steps"], summary["roll_backs"]) == (STEPS, 0)
         assert audit(records).complete

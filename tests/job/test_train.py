@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from elasticdl.audit import audit
 
-from .conftest import ROOT, Start
+from .conftest import ROOT, Result, Start, starting
+from .test_tasks import sums
 
 ZOO = Path(__file__).parent / "zoo"
+
+
+EVALUATE = """
+import runpy, sys
+script, data, *models = sys.argv[1:]
+for model, least in zip(models[::2], models[1::2]):
+    sys.argv = [script, model, data, least]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    assert sys.modules["elasticdl"] is None
+print("evaluated")
+"""
+"""Evaluates several models as the example does, in one process: the import of TensorFlow is most of its time."""
 
 
 def test_digits_reach_their_accuracy_and_load_without_this_package(
     start: Start, digits: Path, tmp_path: Path
 ) -> None:
+    """A functional model is exported as a file, a subclassed one as a SavedModel."""
     result = (
         start(
             model_def="mnist.mnist_functional_api.custom_model",
@@ -37,44 +56,6 @@ def test_digits_reach_their_accuracy_and_load_without_this_package(
     records = audit(tmp_path / "audit").epochs
     assert [epoch.counted for epoch in records] == [epoch.expected for epoch in records]
     assert summary["records_trained"] == sum(epoch.counted for epoch in records)
-    evaluate = [
-        sys.executable,
-        "-I",
-        str(ROOT / "examples/evaluate.py"),
-        str(tmp_path / "m.keras"),
-        str(digits / "heldout"),
-        "0.95",
-    ]
-    subprocess.run(evaluate, check=True, cwd="/", timeout=120)
-
-
-def test_a_model_with_two_outputs_statistics_and_dropout_learns_on_csv(
-    start: Start, iris: Path, tmp_path: Path
-) -> None:
-    result = (
-        start(
-            model_zoo=ZOO,
-            model_def="two.custom_model",
-            training_data=iris / "train",
-            num_workers=2,
-            num_epochs=20,
-            minibatch_size=8,
-            num_minibatches_per_task=2,
-            log_loss_steps=1,
-            audit=tmp_path / "audit",
-        )
-        .wait()
-        .succeeded()
-    )
-    records = audit(tmp_path / "audit").epochs
-    assert len(records) == 20
-    assert all(epoch.complete for epoch in records)
-    assert result.summary["loss"] < 3.0
-
-
-def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
-    start: Start, digits: Path, tmp_path: Path
-) -> None:
     start(
         model_def="mnist.mnist_subclass.custom_model",
         training_data=digits / "train",
@@ -85,8 +66,76 @@ def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
         output=tmp_path / "saved",
         output_format="saved_model",
     ).wait().succeeded()
-    saved = [str(ROOT / "examples/evaluate.py"), str(tmp_path / "saved"), str(digits / "heldout"), "0.6"]
-    subprocess.run([sys.executable, "-I", *saved], check=True, cwd="/", timeout=120)
+    models = [str(tmp_path / "m.keras"), "0.95", str(tmp_path / "saved"), "0.6"]
+    command = [sys.executable, "-I", "-c", EVALUATE, str(ROOT / "examples/evaluate.py")]
+    said = subprocess.run(
+        [*command, str(digits / "heldout"), *models],
+        check=True,
+        cwd="/",
+        timeout=120,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert said.count("held-out accuracy") == 2
+    assert said.endswith("evaluated\n")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A job that has trained the model `two`, and the folder with all that it made."""
+
+    result: Result
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def trained(iris: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Such a job with a callback, an output and a checkpoint, for all tests of this file."""
+    folder = tmp_path_factory.mktemp("two")
+    with starting(folder) as start:
+        job = start(
+            model_zoo=ZOO,
+            model_def="two.custom_model",
+            callbacks="ending.callbacks",
+            training_data=iris / "train",
+            num_workers=2,
+            num_epochs=20,
+            minibatch_size=8,
+            num_minibatches_per_task=2,
+            log_loss_steps=1,
+            audit=folder / "audit",
+            output=folder / "two.keras",
+            checkpoint_dir=folder / "checkpoints",
+            environment={"ENDINGS": str(folder)},
+        )
+        return Trained(job.wait().succeeded(), folder)
+
+
+def test_a_model_with_two_outputs_statistics_and_dropout_learns_on_csv(trained: Trained) -> None:
+    records = audit(trained.folder / "audit").epochs
+    assert len(records) == 20
+    assert all(epoch.complete for epoch in records)
+    assert trained.result.summary["loss"] < 3.0
+
+
+def test_keras_predicts_with_a_checkpoint_as_with_the_file(
+    start: Start, trained: Trained, iris: Path, tmp_path: Path
+) -> None:
+    for name, of in {
+        "file": {"trained_model": trained.folder / "two.keras"},
+        "checkpoint": {"checkpoint_dir_for_init": trained.folder / "checkpoints"},
+    }.items():
+        start(
+            command="predict",
+            model_zoo=ZOO,
+            model_def="two.custom_model",
+            prediction_data=iris / "heldout",
+            minibatch_size=16,
+            num_workers=1,
+            output=tmp_path / name,
+            **of,
+        ).wait().succeeded()
+    assert sums(tmp_path / "checkpoint") == sums(tmp_path / "file")
 
 
 def test_a_zoo_with_the_names_of_installed_packages_trains_almost_silently(
@@ -155,26 +204,33 @@ def test_local_ends_with_an_error_of_the_program(start: Start, iris: Path, tmp_p
     assert "the mistake of the user" in result.err
 
 
-@pytest.mark.parametrize("framework", ["reference", "keras"])
-def test_training_ends_once_in_every_worker(start: Start, iris: Path, tmp_path: Path, framework: str) -> None:
-    """With an output and without one; and callbacks of Keras know it from the beginning."""
-    settings: dict[str, object] = {"model_def": "flowers.custom_model", "callbacks": "ended.callbacks"}
-    if framework == "keras":
-        settings = {"model_def": "ending.custom_model", "output": tmp_path / "m.keras"}
+def endings(folder: Path, present: int) -> bool:
+    """Return whether training has ended once in each of so many workers, of which one wrote."""
+    said = sorted(path.read_text() for path in folder.glob("*.ended"))
+    return said == ["ended\n"] * (present - 1) + ["ended, and wrote\n"]
+
+
+def test_training_ends_once_in_every_worker(start: Start, iris: Path, tmp_path: Path) -> None:
+    """Without an output."""
     job = start(
         model_zoo=ZOO,
+        model_def="flowers.custom_model",
+        callbacks="ended.callbacks",
         training_data=iris / "train",
         num_workers=2,
         num_epochs=2,
         minibatch_size=8,
         environment={"ENDINGS": str(tmp_path)},
-        **settings,
     )
-    present = job.wait().succeeded().summary["members"]["joined"]
-    endings = [path.read_text() for path in tmp_path.glob("*.ended")]
-    assert sorted(endings) == ["ended\n"] * (present - 1) + ["ended, and wrote\n"]
-    if framework == "keras":
-        begun = {path.stem: path.read_text() for path in tmp_path.glob("*.begun")}
-        assert all((said == "writes") == (name == "worker-0-1") for name, said in begun.items())
-        assert "worker-0-1" in begun
-        assert (tmp_path / "m.keras").exists()
+    assert endings(tmp_path, job.wait().succeeded().summary["members"]["joined"])
+
+
+def test_callbacks_of_keras_hear_the_end_once_and_know_from_the_beginning_who_writes(
+    trained: Trained,
+) -> None:
+    folder = trained.folder
+    assert endings(folder, trained.result.summary["members"]["joined"])
+    begun = {path.stem: path.read_text() for path in folder.glob("*.begun")}
+    assert all((said == "writes") == (name == "worker-0-1") for name, said in begun.items())
+    assert "worker-0-1" in begun
+    assert (folder / "two.keras").exists()

@@ -14,8 +14,12 @@ import pytest
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.errors import BadInput
+from elasticdl.job.submit import prepare
+from elasticdl.spec import edge
+from elasticdl.spec.jobspec import JobKind
 
-from .conftest import ELASTICDL, Start
+from .conftest import ELASTICDL, Job, Start
 from .test_faults import seen
 from .test_group_checkpoints import flip
 from .test_tasks import disturb, sums
@@ -24,7 +28,9 @@ ZOO = Path(__file__).parent / "zoo"
 
 
 @pytest.fixture
-def flowers(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def flowers(
+    start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> functools.partial[Job]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return functools.partial(
         start,
@@ -51,16 +57,19 @@ def exports_the_same(saved: Path, model: str, written: Path) -> str:
     return made.stderr
 
 
-def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: Path, tmp_path: Path) -> None:
+def test_a_groups_checkpoint_gives_what_the_export_gives(
+    flowers: functools.partial[Job], iris: Path, tmp_path: Path
+) -> None:
     """A damaged one is passed over by name; what can't be used is refused, and nothing is made."""
     go, saved, data = tmp_path / "go", tmp_path / "checkpoints", iris / "train"
-    go.touch()
-    train = functools.partial(flowers, training_data=data, checkpoint_dir=saved, max_step=3)
-    train(checkpoint_steps=99).wait().succeeded()
-    train(output=tmp_path / "petals.npz", checkpoint_dir_for_init=saved, max_step=7).wait().succeeded()
-    older, newest = (checkpoints.folder_of(saved, number) for number in (1, 2))
+    # Each minibatch takes its time, so that there is a checkpoint before the last one.
+    kept = {"checkpoint_dir": saved, "checkpoint_steps": 3}
+    flowers(training_data=data, max_step=13, output=tmp_path / "petals.npz", **kept).wait().succeeded()
+    older, newest = (checkpoints.folder_of(saved, number) for number in checkpoints.numbers(saved)[-2:])
 
-    def predict(output: str, **settings: object) -> Start:
+    go.touch()
+
+    def predict(output: str, **settings: object) -> Job:
         made = {"num_minibatches_per_task": 1, "prediction_data": data, "output": tmp_path / output}
         return flowers(command="predict", **{**made, **settings})
 
@@ -79,19 +88,32 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
     of_checkpoint = evaluate(checkpoint_dir_for_init=newest).wait().succeeded().summary
     assert of_checkpoint["metrics"] == of_file["metrics"]
 
-    def refuse(*words: str, **settings: object) -> None:
+    def nothing_is_made() -> None:
+        assert not [path for path in tmp_path.iterdir() if "refused" in path.name]
+
+    def fail(*words: str, **settings: object) -> None:
         result = predict(
             "refused", **{"num_workers": 1, "checkpoint_dir_for_init": newest, **settings}
         ).wait()
         assert result.code == 2, result.err + result.logs
         for word in words:
             assert word in result.err
-        assert not [path for path in tmp_path.iterdir() if "refused" in path.name]
+        nothing_is_made()
 
-    refuse("does not exist", checkpoint_dir_for_init=tmp_path / "nowhere")
-    refuse(f"{newest} is of another model", "weight (1,)", model_def="weighed.custom_model")
+    def refuse(*words: str, weights: Path) -> None:
+        """Look at what is refused before there is a job."""
+        given = {key: value for key, value in flowers.keywords.items() if key != "environment"}
+        given |= {"prediction_data": data, "output": tmp_path / "refused", "checkpoint_dir_for_init": weights}
+        with pytest.raises(BadInput) as caught:
+            prepare(edge.build(edge.from_arguments({"job_name": "test", **given}), JobKind.PREDICT))
+        for word in words:
+            assert word in str(caught.value)
+        nothing_is_made()
+
+    refuse("does not exist", weights=tmp_path / "nowhere")
+    fail(f"{newest} is of another model", "weight (1,)", model_def="weighed.custom_model")
     flip(newest / "part-0")
-    refuse(str(newest / "part-0"), "its checksum does not hold; name another checkpoint")
+    fail(str(newest / "part-0"), "its checksum does not hold; name another checkpoint")
     job = evaluate(checkpoint_dir_for_init=saved)
     notes = [item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE]
     summary = job.wait().succeeded().summary
@@ -99,9 +121,9 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
     assert summary["metrics"] != of_file["metrics"]
     assert any(f"{newest / 'part-0'}: the checkpoint is damaged" in note for note in notes)
     (newest / "part-0").unlink()
-    refuse(str(newest / "part-0"), "is not whole")
+    refuse(str(newest / "part-0"), "is not whole", weights=newest)
     (newest / NAME).write_text(json.dumps({**json.loads((newest / NAME).read_text()), "format": 2}))
-    refuse("written in format 2, this version of elasticdl reads format 1", checkpoint_dir_for_init=saved)
+    refuse("written in format 2, this version of elasticdl reads format 1", weights=saved)
 
 
 def test_a_checkpoint_of_servers_gives_what_the_export_gives(
@@ -111,7 +133,7 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     (tmp_path / "go").touch()
     saved, output = tmp_path / "checkpoints", tmp_path / "weighed.npz"
     model = {"model_def": "weighed.custom_model", "threads_per_worker": 1}
-    plain(**model, checkpoint_dir=saved, output=output, num_epochs=1).wait().succeeded()
+    plain(**model, checkpoint_dir=saved, output=output, num_epochs=1, num_workers=1).wait().succeeded()
     number = checkpoints.numbers(saved)[-1]
     folder = checkpoints.folder_of(saved, number)
     (damaged, *_) = checkpoints.read(
@@ -149,19 +171,3 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     assert str(damaged) in refused.err
     assert "its checksum differs from the manifest's" in refused.err
     assert not (tmp_path / "servers").exists()
-
-
-def test_keras_predicts_with_a_checkpoint_as_with_the_file(
-    flowers: Start, iris: Path, tmp_path: Path
-) -> None:
-    saved = tmp_path / "checkpoints"
-    model = {"model_def": "norm.custom_model", "minibatch_size": 16}
-    train = {"training_data": iris / "train", "checkpoint_dir": saved, "output": tmp_path / "norm.keras"}
-    flowers(**model, **train, num_workers=1).wait().succeeded()
-    for name, of in {
-        "file": {"trained_model": tmp_path / "norm.keras"},
-        "checkpoint": {"checkpoint_dir_for_init": saved},
-    }.items():
-        settings = {"prediction_data": iris / "heldout", "output": tmp_path / name, "num_workers": 1, **of}
-        flowers(command="predict", **model, **settings).wait().succeeded()
-    assert sums(tmp_path / "checkpoint") == sums(tmp_path / "file")

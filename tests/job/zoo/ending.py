@@ -1,12 +1,9 @@
-"""The iris model with a callback that says in files of its process whether it writes when training begins, and that training has ended."""
+"""A callback of Keras that says in files of its process whether it writes when training begins, and that training has ended."""
 
 import os
 from pathlib import Path
 
 import keras
-from norm import custom_model, feed, loss, optimizer
-
-__all__ = ["callbacks", "custom_model", "feed", "loss", "optimizer"]
 
 
 class Ending(keras.callbacks.Callback):
