@@ -297,7 +297,7 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
     with Progress("columns counted", len(rows.training.schema)) as progress:
         counted = statistics.of(sorted(rows.training.training.glob("*.parquet")), progress=progress)
     with placed(statement):
-        return plans.derive(
+        plan = plans.derive(
             rows.training.schema,
             counted,
             statement.label.name,
@@ -306,6 +306,7 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
             attributes=wanted.plan,
             rows=rows.training.training_rows,
         )
+    return replace(plan, validates=plan.validates and rows.validation is not None)
 
 
 def _audited(directory: Path, expected: int) -> list[int]:
