@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,16 @@ def test_threads_that_hold_up_the_end_are_named(tmp_path: Path) -> None:
         assert held.stderr is not None
         assert "its threads stdin, uploads, and the job" in held.stderr.readline()
         held.kill()
+
+
+def test_a_program_that_is_told_to_go_before_it_takes_part_ends_by_that_signal() -> None:
+    """Its handler, which the main thread may be too busy to change, does not keep it."""
+    program = (
+        "import signal, threading\n"
+        "from elasticdl.worker.loop.joining import _end_by_term\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "threading.Thread(target=_end_by_term).start()\n"
+        "threading.Event().wait()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], timeout=60)
+    assert ended.returncode == -signal.SIGTERM

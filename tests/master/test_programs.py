@@ -9,7 +9,7 @@ import pytest
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded, ProcessName, Role
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.processes.programs import why_fault, with_cause
-from elasticdl.master.processes.replicas import GiveUp, Launch, ReplicaSet, Tick, Unready, decide
+from elasticdl.master.processes.replicas import GiveUp, Joined, Launch, ReplicaSet, Tick, Unready, decide
 from elasticdl.master.processes.starting import Overdue, Start, overdue
 from tests.master.test_starting import LIMITS
 
@@ -22,31 +22,55 @@ def why(
     *,
     connected: bool,
     evicted: bool = False,
+    released: bool = False,
     blame: Blame = Blame.PROGRAM,
     by: int | None = None,
 ) -> str:
     ended = ProcessEnded(WORKER, code, by, blame)
-    return why_fault("train.py", ended, connected=connected, evicted=evicted)
+    return why_fault("train.py", ended, connected=connected, evicted=evicted, released=released)
 
 
-@pytest.mark.parametrize(("code", "asks"), [(FINISHED, True), (EVICTED, True), (1, False), (2, False)])
+@pytest.mark.parametrize(
+    ("code", "asks"), [(FINISHED, True), (EVICTED, True), (RELEASED, True), (1, False), (2, False)]
+)
 def test_before_it_is_connected_every_code_is_a_fault(code: int, asks: bool) -> None:
     said = why(code, connected=False)
     assert said.startswith(f"has ended with exit code {code} before it was connected to the job")
     assert said.endswith(ASKS) is asks
 
 
-@pytest.mark.parametrize("code", [FINISHED, EVICTED])
+@pytest.mark.parametrize("code", [FINISHED, EVICTED, RELEASED])
 def test_a_code_that_the_master_has_not_told_is_a_fault(code: int) -> None:
     assert why(code, connected=True) == (
         f"has ended with exit code {code} before the job was over, and has not said why (does train.py, or a library that it uses, call "
         f"os._exit({code})? Let the loop run to its end, or raise an exception)"
     )
+
+
+def test_a_code_that_the_master_has_told_is_none() -> None:
     assert why(EVICTED, connected=True, evicted=True) == ""
+    assert why(RELEASED, connected=True, released=True) == ""
+    assert why(RELEASED, connected=True, evicted=True) != ""
+    assert why(EVICTED, connected=True, released=True) != ""
+
+
+def test_a_program_that_always_ends_as_if_it_was_told_to_leave_is_given_up() -> None:
+    state, _, _ = decide(0.0, ReplicaSet(1, 1), Tick())
+    for life in (1, 2):
+        name = ProcessName(Role.WORKER, 0, life)
+        state, _, _ = decide(10.0 * life, state, Joined(name))
+        state, _, _ = decide(10.0 * life, state, Unready(name, why(RELEASED, connected=True)))
+        state, said, reason = decide(10.0 * life, state, ProcessEnded(name, RELEASED, None))
+        assert "exit code 75" in reason
+        if life == 1:
+            assert said == (Launch(ProcessName(Role.WORKER, 0, 2)),)
+    (given_up,) = said
+    assert isinstance(given_up, GiveUp)
+    assert "os._exit(75)" in given_up.reason
+    assert "worker 0 has failed 2 times" in given_up.reason
 
 
 def test_what_no_program_does_is_none() -> None:
-    assert why(RELEASED, connected=False) == ""
     assert why(None, connected=False, by=15) == ""
     assert why(126, connected=False, blame=Blame.START) == ""
 

@@ -256,7 +256,8 @@ def test_a_script_that_begins_with_create_makes_its_database(
     script = "/* a table */ create table t as SELECT 7 AS a; SELECT a + 1 AS b FROM t"
     assert command(["sql", script, database, "-o", "json"]) == 0
     assert _lines(capfd.readouterr().out)[-1] == {"b": 8}
-    assert command(["sql", "DROP TABLE nowhere", database]) == 2
+    assert command(["sql", "DROP TABLE nowhere", f"--database={scheme}:new.db"]) == 2, "the same file"
+    assert "the database says: " in capfd.readouterr().err
     assert (folder / "new.db").is_file(), "what was there stays when a statement fails"
 
 

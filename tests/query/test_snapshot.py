@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -52,6 +53,20 @@ def test_a_shuffled_snapshot(memory: Source, tmp_path: Path) -> None:
     assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [256] * 70 + [80]
     assert {path.name for path in got.directory.iterdir()} == {"training", "validation"}
     assert got.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_how_far_it_is_stands_in_a_terminal(
+    memory: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", seen := Terminal())
+    taken(memory, f"SELECT i FROM range({MANY}) AS r(i)", tmp_path)
+    assert f"{MANY:,} rows read" in seen.getvalue()
+    assert f"{MANY:,} of {MANY:,} rows shuffled and written" in seen.getvalue()
 
 
 def test_row_groups_of_a_large_table(memory: Source, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from elasticdl.errors import BadSetting
 from elasticdl.query import grammar
 from elasticdl.query.source import DatabaseRefused, Source, open_source
 from elasticdl.query.statements import Native
+from elasticdl.spec.readers import database_url
 
 
 def read(source: Source, select: str) -> list[dict[str, object]]:
@@ -99,6 +100,24 @@ def test_what_duckdb_refuses_and_where(folder: Source, select: str, place: int |
 def test_duckdb_fetches_no_extension(folder: Source) -> None:
     with pytest.raises(DatabaseRefused, match=r"httpfs|[Ee]xtension|HTTP"):
         folder.schema("SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')")
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("duckdb:x.db", "duckdb:///x.db"),
+        ("duckdb:/data/x.db", "duckdb:////data/x.db"),
+        ("sqlite:a/x.db?mode=ro", "sqlite:///a/x.db?mode=ro"),
+        ("duckdb:///x.db", "duckdb:///x.db"),
+        ("duckdb://x.db", "duckdb://x.db"),  # refused with what to write
+        ("duckdb:", "duckdb:"),
+        ("postgresql:x", "postgresql:x"),
+        ("s3://a/b:c", "s3://a/b:c"),
+        ("x.db", "x.db"),
+    ],
+)
+def test_a_file_after_one_colon(given: str, url: str) -> None:
+    assert database_url(given) == url
 
 
 def test_files_and_connections_of_duckdb(tmp_path: Path) -> None:

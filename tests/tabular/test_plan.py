@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from elasticdl.errors import BadInput
+from elasticdl.errors import BadInput, BadModel, BadSetting
+from elasticdl.spec.jobspec import JobKind, JobSpec
+from elasticdl.tabular import template
 from elasticdl.tabular.columns import Call, Column, ColumnList, Function, Name, Star
 from elasticdl.tabular.features import IdSource, LabelKind, Plan, Transform
 from elasticdl.tabular.plan import derive
@@ -278,3 +282,28 @@ def test_refusals(columns: dict[str, Any], asked: dict[str, Any], message: str) 
     given = pa.table({**dict(zip(usual.column_names, usual.columns, strict=True)), **columns})
     with pytest.raises(BadInput, match=message):
         plan_of(given, **asked)
+
+
+def test_a_model_that_stops_by_other_rows_is_not_trained_again_without_any(tmp_path: Path) -> None:
+    plan = replace(plan_of(table()), validates=True)
+    template.write(tmp_path, plan)
+    file, alone = tmp_path / "model.py", JobSpec(model_def=template.MODEL_DEF, training_data="/rows")
+    with pytest.raises(
+        BadSetting, match=r'--validation_data is missing: .*/model\.py stops .*"validates": false'
+    ):
+        template.check(alone, file)
+    beside = replace(alone, validation_data="/more")
+    with pytest.raises(BadSetting, match="--evaluate_at_epoch_end=false is given"):
+        template.check(replace(beside, evaluate_at_epoch_end=False), file)
+    template.check(beside, file)
+    again = {"kind": JobKind.EVALUATE, "trained_model": "model.keras", "evaluate_at_epoch_end": False}
+    template.check(replace(beside, training_data="", **again), file)
+    file.write_text(template.TEXT.replace("table.callbacks", "list"))
+    template.check(alone, file)
+    template.write(tmp_path, replace(plan, settings={"num_ps_pods": 2}))
+    template.check(alone, file)
+    template.write(tmp_path, replace(plan, validates=False))
+    template.check(alone, file)
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(BadModel, match=r"plan\.json: is no plan of a model"):
+        template.check(alone, file)

@@ -18,6 +18,8 @@ from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
 
 _SHOWN = frozenset(
     {
@@ -173,6 +175,20 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, text) for label, text in rows if text]
 
 
+def live(console: Console, render: Callable[[], RenderableType]) -> Live:
+    """Return the last rows of a terminal, which change while they are started, and go when they are stopped."""
+    from rich.live import Live
+
+    return Live(console=console, get_renderable=render, refresh_per_second=4, transient=True)
+
+
+def bar(done: float) -> ProgressBar:
+    """Return the bar of a terminal for the part of some work that is done, from 0 to 1."""
+    from rich.progress_bar import ProgressBar
+
+    return ProgressBar(total=1.0, completed=done, width=60)
+
+
 class Display(Protocol):
     """Where a job is shown."""
 
@@ -253,14 +269,12 @@ class LiveDisplay:
 
     def __init__(self, console: Console, started: float) -> None:
         """Show on `console`; `started`: when the job was submitted."""
-        from rich.live import Live
-
         self._console = console
         self._started = started
         self._status: JobStatus | None = None
         self._first = True
         self._is_over = False
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
+        self._live = live(console, self._render)
         self._live.start()
 
     def notice(self, text: str) -> None:
@@ -301,7 +315,6 @@ class LiveDisplay:
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
         status = self._status
@@ -313,7 +326,7 @@ class LiveDisplay:
             workers,
         ]
         if status.done is not None:
-            rows.insert(1, ProgressBar(total=1.0, completed=status.done, width=60))
+            rows.insert(1, bar(status.done))
         return Group(*rows)
 
 

@@ -20,6 +20,7 @@ from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.program import check_script
+from elasticdl.tabular import template
 from elasticdl.tools import survey
 from elasticdl.tools.doctor import Finding, Level
 
@@ -89,7 +90,7 @@ def check(spec: JobSpec) -> None:
         if spec.job_command:
             check_script(spec, Path(spec.model_zoo))
         else:
-            check_model_file(spec)
+            template.check(spec, check_model_file(spec).path)
     elif not spec.model_zoo.startswith("/"):
         raise BadModel(
             f"--model_zoo: {spec.model_zoo!r} is not a directory here; name one, or the absolute path of one that the image has"

@@ -28,6 +28,7 @@ from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.program import check_program
+from elasticdl.tabular import template
 
 if TYPE_CHECKING:
     from elasticdl.job.handle import Job
@@ -236,6 +237,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
         custom_reader, directory = False, Path(spec.output).is_dir()  # its result may be either
     else:
         model = check_model_file(spec)
+        template.check(spec, model.path)
         spec = recorded(spec)
         custom_reader, directory = model.custom_reader, not model.format.suffix
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")

@@ -19,7 +19,7 @@ from elasticdl.errors import BadInput, BadSetting, ElasticDLError
 from elasticdl.query import needs
 from elasticdl.query.asked import Act, Asked
 from elasticdl.spec.edge import Given
-from elasticdl.spec.readers import scheme_of
+from elasticdl.spec.readers import database_url, scheme_of
 
 _TEXT_LIMIT = 3000
 _KEEP_NOTE = ("postgresql", "postgres", "duckdb")
@@ -28,7 +28,7 @@ _KEEP_NOTE = ("postgresql", "postgres", "duckdb")
 
 def main(arguments: list[str]) -> int:
     """Do what the file asks, and print the answer."""
-    url = os.environ.pop(URL_ENVIRONMENT, "").strip()  # files end with a line break
+    url = database_url(os.environ.pop(URL_ENVIRONMENT, "").strip())  # files end with a line break
     asked = Asked.from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     told: list[str] = []
     try:

@@ -35,7 +35,7 @@ from elasticdl.query.statements import (
 from elasticdl.spec import edge
 from elasticdl.spec.edge import Given
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.readers import database_file, scheme_of
+from elasticdl.spec.readers import database_file, database_url, scheme_of
 
 _METRICS_SHOWN = 3
 
@@ -108,6 +108,7 @@ def run(
     Raises as `sql`.
     """
     spec = jobs.check_flags(flags)
+    database = database_url(database) if isinstance(database, str) else database
     given = os.fspath(store) if store is not None else os.environ.get("ELASTICDL_STORE", "")
     if database_secret:
         _check_alone(database, tables, params)

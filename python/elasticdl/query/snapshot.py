@@ -24,6 +24,7 @@ import pyarrow.parquet
 
 from elasticdl.errors import BadData, JobFailed, Unwritable
 from elasticdl.files.permissions import PRIVATE_FOLDER
+from elasticdl.job.progress import Progress
 from elasticdl.query.columns import for_model, selected, unified
 from elasticdl.query.duckdb import SETTINGS
 from elasticdl.query.parts import RawParts, streamed
@@ -139,7 +140,9 @@ def take(
     with _room(directory):
         raw_directory = directory / "raw"
         raw_directory.mkdir(PRIVATE_FOLDER)
-        raw = streamed(source.rows(select, params), raw_directory)
+        batches = _Counted(source.rows(select, params))
+        with Progress("rows read", None, ask=lambda: batches.rows):
+            raw = streamed(iter(batches), raw_directory)
         if not raw.rows:
             raise BadData("the SELECT gives no rows")
         if label is not None:
@@ -150,11 +153,12 @@ def take(
         apart = int(raw.rows * fraction + 0.5) if training and raw.rows >= FEWEST_TO_VALIDATE else 0
         with closing(_opened(directory / "spill")) as database:
             rows = _Rows(database, raw, schema, seed)
-            first = rows.hash_after(apart) if apart else None
-            validated = 0 if first is None else rows.validation(directory / "validation", first)
-            trained = (
-                rows.training(directory / "training", first) if training else rows.all(directory / "training")
-            )
+            with Progress(
+                "rows shuffled and written" if training else "rows written", raw.rows, ask=rows.written
+            ):
+                validated, trained = (
+                    rows.parted(directory, apart) if training else (0, rows.all(directory / "training"))
+                )
         shutil.rmtree(directory / "spill", ignore_errors=True)
         if trained + validated != raw.rows:
             raise JobFailed(
@@ -190,6 +194,8 @@ def _room(directory: Path) -> Iterator[None]:
 def _opened(spill: Path) -> Any:
     database = duckdb.connect(config={**SETTINGS, "memory_limit": _MEMORY})
     database.execute(f"SET temp_directory = {text(str(spill))}")
+    database.execute("SET enable_progress_bar = true")  # or it does not tell how far a query is
+    database.execute("SET enable_progress_bar_print = false")
     return database
 
 
@@ -209,6 +215,19 @@ def _shown(schema: pa.Schema) -> str:
     return ", ".join(f"{one.name} ({one.type})" for one in schema)
 
 
+class _Counted:
+    """Batches of a query, and how many rows there have been."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            yield batch
+            self.rows += batch.num_rows
+
+
 class _Rows:
     """The rows of all parts as one view of DuckDB, each with its number from 0."""
 
@@ -216,6 +235,7 @@ class _Rows:
         """Raises BadData if a model takes none of the columns."""
         self._database = database
         self._count = raw.rows
+        self._written = self._under_way = 0
         names = schema.names
         number = "elasticdl_row"
         while number in map(str.lower, names):
@@ -238,29 +258,42 @@ class _Rows:
             before += count
         self._from = " UNION ALL ".join(parts)
 
-    def training(self, directory: Path, first: int | None) -> int:
-        """Write the rows whose hash is not below `first`, all if it is None, shuffled; return their number."""
-        which = "" if first is None else f"WHERE {self._hash} >= {first}"
-        return self._copied(directory, f"{which} ORDER BY {self._hash}")
-
-    def validation(self, directory: Path, first: int) -> int:
-        """Write those below it, shuffled, too."""
-        return self._copied(directory, f"WHERE {self._hash} < {first} ORDER BY {self._hash}")
+    def parted(self, directory: Path, apart: int) -> tuple[int, int]:
+        """Write all rows shuffled, so many of them `apart`, and return the numbers of these and of the others."""
+        order = f"ORDER BY {self._hash}"
+        if not apart:
+            return 0, self._copied(directory / "training", order, self._count)
+        first = self._hash_after(apart)
+        validated = self._copied(directory / "validation", f"WHERE {self._hash} < {first} {order}", apart)
+        others = self._count - apart
+        return validated, self._copied(
+            directory / "training", f"WHERE {self._hash} >= {first} {order}", others
+        )
 
     def all(self, directory: Path) -> int:
         """Write all rows in their order."""
-        return self._copied(directory, "")
+        return self._copied(directory, "", self._count)
 
-    def hash_after(self, apart: int) -> int:
+    def written(self) -> int:
+        """Return about how many rows are in their files, while another thread writes them."""
+        percent = max(0.0, self._database.query_progress())
+        return self._written + int(self._under_way * percent / 100)
+
+    def _hash_after(self, apart: int) -> int:
         """Return the hash that so many rows are below; two of 64 bits are the same once in millions of tables."""
         ((first,),) = self._database.execute(
             f"SELECT {self._hash} AS first FROM range({self._count}) AS numbers({self._number}) ORDER BY first LIMIT 1 OFFSET {apart}"
         ).fetchall()
         return int(first)
 
-    def _copied(self, directory: Path, tail: str) -> int:
+    def _copied(self, directory: Path, tail: str, expected: int) -> int:
         directory.mkdir(PRIVATE_FOLDER)
-        file = directory / "rows.parquet"
+        self._under_way = expected
+        rows = self._to_file(directory / "rows.parquet", tail)
+        self._written, self._under_way = self._written + rows, 0
+        return rows
+
+    def _to_file(self, file: Path, tail: str) -> int:
         group = row_group(self._count)
         asked = f"SELECT {', '.join(self._columns)} FROM ({self._from}) {tail}"
         if group < _COPIED_GROUP:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit import audit
 from elasticdl.errors import BadInput, JobFailed
+from elasticdl.job.progress import Progress
 from elasticdl.query import attributes, check, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
@@ -293,9 +294,10 @@ def _seed(flags: Mapping[str, Given], wanted: Wanted) -> int:
 
 def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
     assert statement.label is not None, "refused before"
-    counted = statistics.of(sorted(rows.training.training.glob("*.parquet")))
+    with Progress("columns counted", len(rows.training.schema)) as progress:
+        counted = statistics.of(sorted(rows.training.training.glob("*.parquet")), progress=progress)
     with placed(statement):
-        return plans.derive(
+        plan = plans.derive(
             rows.training.schema,
             counted,
             statement.label.name,
@@ -304,6 +306,7 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
             attributes=wanted.plan,
             rows=rows.training.training_rows,
         )
+    return replace(plan, validates=plan.validates and rows.validation is not None)
 
 
 def _audited(directory: Path, expected: int) -> list[int]:

@@ -59,6 +59,14 @@ def reader_of(origin: str) -> By | None:
     )
 
 
+def database_url(given: str) -> str:
+    """Return the URL of a database that is a file and is named as people do, too, `duckdb:x.db`; anything else as it is."""
+    scheme, colon, file = given.partition(":")
+    if not colon or scheme not in FILE_DATABASES or not file or file.startswith("//"):
+        return given
+    return f"{scheme}:///{file}"
+
+
 def database_file(origin: str) -> str:
     """Return the path of a database that is a file; empty if it is none, or lies in memory.
 

@@ -6,7 +6,7 @@ so that one for each of them takes a time that grows with the square of their nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,17 @@ _TOGETHER = 250
 
 
 def count(
-    connection: Any, schema: pa.Schema, table: str, sample: str, vocabulary: int
+    connection: Any,
+    schema: pa.Schema,
+    table: str,
+    sample: str,
+    vocabulary: int,
+    progress: Callable[[int], object] = lambda done: None,
 ) -> statistics.Statistics:
-    """Return the statistics of what `table` selects from; quantiles are of `sample`. Columns of no known kind are left out."""
+    """Return the statistics of what `table` selects from; quantiles are of `sample`. Columns of no known kind are left out.
+
+    `progress`: gets the number of columns that are counted.
+    """
     kinds = {field.name: kind_of(field.type) for field in schema}
     named = {name: kind for name, kind in kinds.items() if kind is not None}
     columns = [
@@ -50,6 +58,7 @@ def count(
             found[name] = _texts(connection, source, rows, vocabulary)
         else:
             found[name] = _lists(connection, name, schema, table, sample, rows, aggregates, vocabulary)
+        progress(place + 1)
     return statistics.Statistics(rows, found)
 
 

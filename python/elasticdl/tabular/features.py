@@ -205,6 +205,11 @@ class Plan:
     validates: bool
     reasons: tuple[Reason, ...]
 
+    @property
+    def stops_early(self) -> bool:
+        """Tell whether training ends when the loss of the rows put aside gets no better; servers of parameters take no callbacks."""
+        return self.validates and not self.settings.get("num_ps_pods")
+
     def to_json(self) -> str:
         """Write as JSON."""
         return json.dumps(asdict(self), ensure_ascii=False, indent=1)

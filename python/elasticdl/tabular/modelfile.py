@@ -81,7 +81,7 @@ class TableModel:
 
     def callbacks(self) -> list[Any]:
         """Return early stopping where there are rows to see it on; servers of parameters take none."""
-        if not self.plan.validates or self.plan.settings.get("num_ps_pods"):
+        if not self.plan.stops_early:
             return []
         patience = max(_PATIENCE, self.plan.settings["num_epochs"] // 10)
         return [keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True)]

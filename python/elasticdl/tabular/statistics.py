@@ -8,7 +8,7 @@ last bits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +119,15 @@ class Statistics:
         return Statistics(found["rows"], {name: _column(one) for name, one in found["columns"].items()})
 
 
-def of(files: Sequence[Path], vocabulary: int = VOCABULARY) -> Statistics:
-    """Return the statistics of Parquet files of one schema. Raises OSError, or duckdb.Error for files that can't be read."""
+def of(
+    files: Sequence[Path],
+    vocabulary: int = VOCABULARY,
+    progress: Callable[[int], object] = lambda done: None,
+) -> Statistics:
+    """Return the statistics of Parquet files of one schema; `progress` gets the number of columns that are counted.
+
+    Raises OSError, or duckdb.Error for files that can't be read.
+    """
     import duckdb
     import pyarrow.parquet as pq
 
@@ -138,7 +145,7 @@ def of(files: Sequence[Path], vocabulary: int = VOCABULARY) -> Statistics:
         if step == 1 and rows * len(schema) <= _SMALL:
             connection.execute(f"CREATE TEMP TABLE part AS FROM {table}")
             table = sample = "part"
-        found = count(connection, schema, table, sample, vocabulary)
+        found = count(connection, schema, table, sample, vocabulary, progress)
     return finished(found)
 
 

@@ -174,13 +174,14 @@ class MemberProcess:
         if worker is not None:
             worker(event)
 
-    def drain(self) -> None:
-        """Ask the member to leave at the next step boundary; a worker that has not joined yet just ends."""
+    def drain(self, end: Callable[[], object] = lambda: os._exit(RELEASED)) -> None:
+        """Ask the member to leave at the next step boundary; a worker that has not joined yet just ends, by `end`."""
         with self._lock:
             self._draining = True
             worker = self._worker
         if worker is None:
-            os._exit(RELEASED)
+            end()
+            return
         worker(DrainRequested())
 
     def fail(self, reason: str) -> None:

@@ -33,7 +33,7 @@ def with_cause(why: str, words: str) -> str:
     return f"{last['said']}: {why}" if last else why
 
 
-def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool) -> str:
+def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bool, released: bool) -> str:
     """Return why an end is a fault of the program, as the rest of a sentence; empty if its code says enough.
 
     Args:
@@ -41,18 +41,20 @@ def why_fault(program: str, ended: ProcessEnded, *, connected: bool, evicted: bo
         ended: its end.
         connected: it has opened a connection to the master.
         evicted: it was told that its group has left it out.
+        released: it was told that it may go.
     """
     if ended.code is None or ended.blame is not Blame.PROGRAM:
         return ""
-    if not connected and ended.code != RELEASED:  # it may have been asked to leave while it connected
+    if not connected:
         remedy = (
             f" (does {program} call elasticdl.init() or elasticdl.shards()?)"
-            if ended.code in (FINISHED, EVICTED)
+            if ended.code in (FINISHED, EVICTED, RELEASED)
             else ""
         )
         return f"has ended with exit code {ended.code} before it was connected to the job{remedy}"
     # Workers of ours end with these codes when the master says so; programs that know nothing of that may, too.
-    if ended.code == FINISHED or (ended.code == EVICTED and not evicted):
+    told = {FINISHED: False, EVICTED: evicted, RELEASED: released}
+    if not told.get(ended.code, True):
         return (
             f"has ended with exit code {ended.code} before the job was over, and has not said why (does {program}, or a library that it "
             f"uses, call os._exit({ended.code})? Let the loop run to its end, or raise an exception)"

@@ -397,7 +397,7 @@ def _ended(
         unstarted=replica.unstarted + 1 if _never_began(ended) else 0,
         due=now + delay,
     )
-    reason = f"{ended.name} has ended ({cause_of(ended)})"
+    reason = f"{ended.name} {replica.unready or f'has ended ({cause_of(ended)})'}"
     if isinstance(ended, ProcessEnded):
         state = _with_memory(state, ended)
         if ended.blame is Blame.MEMORY and state.memory:

@@ -23,6 +23,7 @@ from elasticdl.cluster.cluster import (
     process_name,
 )
 from elasticdl.cluster.local.place import Place
+from elasticdl.control.protocol.messages import Evicted, Verdict
 from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events as machine_events
@@ -74,6 +75,9 @@ class ProcessControl:
         self._program = program
         self._connected: set[str] = set()
         self._evicted: set[str] = set()
+        self._released: set[str] = set()
+        self._faulty: set[str] = set()
+        """Whose exit code says what no master has told."""
         running = (str(name) for force in forces for name in force.running())
         self._inherited = frozenset(running if inherits else ())
         self._keeps_spare = keeps_spare
@@ -101,9 +105,20 @@ class ProcessControl:
         """Find out whether the user's own program has ended by a fault that its exit code does not tell."""
         name = str(ended.name)
         known = name in self._inherited
-        connected, evicted = known or name in self._connected, known or name in self._evicted
-        if why := programs.why_fault(self._program, ended, connected=connected, evicted=evicted):
+        connected, evicted, released = (
+            known or name in told for told in (self._connected, self._evicted, self._released)
+        )
+        if why := programs.why_fault(
+            self._program, ended, connected=connected, evicted=evicted, released=released
+        ):
+            self._faulty.add(name)
             self.direct(replicas.Unready(ended.name, why))
+
+    def cause_of(self, ended: ProcessEnded | ProcessGone) -> str:
+        """Return how a process ended, for people."""
+        if isinstance(ended, ProcessEnded) and str(ended.name) in self._faulty:
+            return f"exit code {ended.code}"
+        return replicas.cause_of(ended)
 
     def tick(self) -> None:
         """Launch what is due, and have a spare process when all is well."""
@@ -172,9 +187,9 @@ class ProcessControl:
         if worker in starts:
             starts[worker] = replace(starts[worker], member=member)
 
-    def evicted(self, worker: str) -> None:
-        """Take note that a process receives the verdict that its group has left it out."""
-        self._evicted.add(worker)
+    def told(self, worker: str, verdict: Verdict) -> None:
+        """Take note that a process receives a verdict: its group has left it out, or it may go."""
+        (self._evicted if isinstance(verdict, Evicted) else self._released).add(worker)
 
     def forget(self, worker: str) -> set[MemberId]:
         """Take note that a process starts no more; return the member that it was, as far as that is known."""

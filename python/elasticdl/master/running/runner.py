@@ -32,7 +32,7 @@ from elasticdl.cluster.cluster import (
     ScaleAsked,
     StopAsked,
 )
-from elasticdl.control.protocol.messages import Evicted, MemberMessage, Register
+from elasticdl.control.protocol.messages import MemberMessage, Register, Verdict
 from elasticdl.control.protocol.profiling import StepRecorded
 from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.status import EventKind
@@ -358,7 +358,7 @@ class Runner(Generic[Machine]):
         self.direct(event, event.name.role)
 
     def _take_end(self, ended: ProcessEnded | ProcessGone) -> None:
-        name, cause = str(ended.name), replicas.cause_of(ended)
+        name, cause = str(ended.name), self._processes.cause_of(ended)
         if isinstance(ended, ProcessEnded):  # otherwise the group judges by its own witnesses (D2)
             self._handle(machine_events.WorkerEnded(name, cause))
             members = set(self._strategy.members_of(self._machine, name))
@@ -433,8 +433,8 @@ class Runner(Generic[Machine]):
             case machine_events.Check():
                 self._journal_writer.take(instruction)
             case machine_events.Tell(connection, message):
-                if isinstance(message, Evicted):
-                    self._processes.evicted(self._machine.links[connection].name)
+                if isinstance(message, Verdict):
+                    self._processes.told(self._machine.links[connection].name, message)
                 self._server.send(connection, message)
             case machine_events.Refuse(connection, reason):
                 self._server.refuse(connection, reason)

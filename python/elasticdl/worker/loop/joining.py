@@ -6,6 +6,7 @@ SIGTERM asks it to leave after a step, an exception is reported to the master, a
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
@@ -75,7 +76,7 @@ def _on_term(process: MemberProcess) -> None:
         while (byte := os.read(heard, 1)) != bytes((signal.SIGTERM,)):
             if not byte:
                 return
-        process.drain()
+        process.drain(_end_by_term)
 
     def forget() -> None:
         signal.set_wakeup_fd(-1)
@@ -83,3 +84,12 @@ def _on_term(process: MemberProcess) -> None:
 
     threading.Thread(target=listen, name="sigterm", daemon=True).start()
     os.register_at_fork(after_in_child=forget)
+
+
+def _end_by_term() -> None:
+    """End this process by the signal that it was sent, from any thread: of a program an exit code that no master has told is a fault."""
+    ctypes.CDLL(None).signal(signal.SIGTERM, None)  # SIG_DFL; Python lets only the main thread ask for it
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(
+        128 + signal.SIGTERM
+    )  # the first process of a container has no default action; read as the signal
