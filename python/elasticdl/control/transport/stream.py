@@ -502,10 +502,10 @@ class ControlServer:
         """Deliver what a member says until it has said all, or says what is none of its business."""
         try:
             async for request in requests:
-                message = self._codec.decode_member(request)
-                if why := objection(admitted, message):
-                    raise self._codec.Malformed(why)
-                self._deliver(MemberSaid(connection, message))
+                for message in self._codec.decode_said(request):
+                    if why := objection(admitted, message):
+                        raise self._codec.Malformed(why)
+                    self._deliver(MemberSaid(connection, message))
         except (self._codec.Malformed, self._undecodable) as error:
             _log.warning("connection %d is closed: %s", connection, error)
         except Exception:
