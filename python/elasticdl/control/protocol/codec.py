@@ -437,7 +437,8 @@ def _oneof_of(kind: Any) -> str:
 
 
 def _one_of(message: Any) -> tuple[str, Any]:
-    name = message.WhichOneof(_oneof_of(type(message)))
+    kind: Any = type(message)
+    name = message.WhichOneof(_oneof_of(kind))
     if name is None:
         raise Malformed(f"a {message.DESCRIPTOR.name} without any message that this version knows")
     return name, getattr(message, name)
@@ -468,7 +469,7 @@ def _names_of(kind: type) -> tuple[str, ...]:
 
 
 @cache
-def _form_of(kind: Any, name: str) -> tuple[bool, type | None, bool]:
+def _form_of(kind: Any, name: str) -> tuple[bool, Any, bool]:
     """Return whether a field is repeated, of which rows, and whether it may be absent: what protobuf says of it is slow to ask for."""
     field = kind.DESCRIPTOR.fields_by_name[name]
     row = _ROWS[field.message_type.name] if field.is_repeated and field.message_type is not None else None
@@ -476,7 +477,8 @@ def _form_of(kind: Any, name: str) -> tuple[bool, type | None, bool]:
 
 
 def _optional(body: Any, name: str) -> Any:
-    is_repeated, row, may_be_absent = _form_of(type(body), name)
+    kind: Any = type(body)
+    is_repeated, row, may_be_absent = _form_of(kind, name)
     value = getattr(body, name)
     if row is not None:
         return tuple(row(**{part: _optional(one, part) for part in row._fields}) for one in value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from elasticdl.control.protocol.messages import (
     NOTES,
@@ -109,7 +109,8 @@ def _out_of_bounds(value: object, what: str) -> str | None:
         return None if value.isascii() or is_utf8(value) else f"{what} is no text"
     if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
-    if (names := _names(type(value))) is not None:
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
         for name in names:
             if (bad := _out_of_bounds(getattr(value, name), name)) is not None:
                 return bad
