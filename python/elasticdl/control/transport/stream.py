@@ -290,7 +290,7 @@ class ControlServer:
         patient = [
             # Otherwise it takes the callers' questions whether it lives for an attack.
             ("grpc.http2.max_ping_strikes", 0),
-            # Otherwise it cancels calls that this thread takes up half a minute late, as on a crowded machine, and some of a thousand at once.
+            # Otherwise it cancels calls that this thread takes up half a minute late, and some of a thousand at once.
             ("grpc.server_max_unrequested_time_in_server", _WAITING_SECONDS),
             ("grpc.server.max_pending_requests", _CALLS),
             ("grpc.server.max_pending_requests_hard_limit", 2 * _CALLS),
