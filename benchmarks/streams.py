@@ -477,12 +477,12 @@ class Member:
             return Report(ViewId(0), self.sealed, None, None, frozenset(), False)
         return Report(view.id, self.sealed, view.base, view.position, frozenset(), False)
 
-    async def say(self, message: Any) -> None:
-        """Send to the master."""
+    async def say(self, *messages: Any) -> None:
+        """Send to the master, at once."""
         from elasticdl.control.protocol import codec
 
         async with self.writing:  # a stream of gRPC takes one message at a time
-            await self.call.write(codec.encode_member(message))
+            await self.call.write(codec.joined([codec.encode_member(message) for message in messages]))
 
     async def converse(self, control: str) -> None:
         """Hold the control stream."""
@@ -537,14 +537,14 @@ class Member:
     async def breaks(self, view: int) -> None:
         """See the ring break."""
         if self.view is not None and self.view.id == view and self.sealed < view:
-            await self.say(Lost(self.view.id, self.view.base.step + 1, None, "its connection broke"))
-            await self.seal(self.view.id)
+            lost = Lost(self.view.id, self.view.base.step + 1, None, "its connection broke")
+            await self.seal(self.view.id, lost)
 
-    async def seal(self, view: ViewId) -> None:
-        """Leave a view."""
+    async def seal(self, view: ViewId, *before: Any) -> None:
+        """Leave a view; `before`: what a member says at once, before it promises that."""
         if view > self.sealed:
             self.sealed = view
-            await self.say(NextView(self.report))
+            await self.say(*before, NextView(self.report))
 
     async def leave(self) -> None:
         """Be lost."""

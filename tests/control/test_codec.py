@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol import codec
-from elasticdl.control.protocol.messages import Data, FoundShards, MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.messages import (
+    Data,
+    FoundShards,
+    Lost,
+    MasterMessage,
+    MemberMessage,
+    NewView,
+    StopJob,
+)
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.loopplan import LoopPlan
@@ -194,3 +202,31 @@ def test_an_empty_message_is_refused() -> None:
         codec.decode_member(wire.FromMember())
     with pytest.raises(codec.Malformed):
         codec.decode_master(wire.ToMember())
+
+
+def test_what_is_said_at_once_is_one_message() -> None:
+    said = [StopJob("one"), Lost(ViewId(1), 2, None, "it broke"), StopJob("three")]
+    message = wire.FromMember.FromString(
+        codec.joined(list(map(codec.encode_member, said))).SerializeToString()
+    )
+    assert list(codec.decode_said(message)) == said
+    assert list(codec.decode_said(codec.encode_member(said[0]))) == said[:1]
+
+
+def test_messages_at_once_follow_one_only_and_are_few() -> None:
+    one = codec.encode_member(StopJob("x"))
+    nested = codec.joined([codec.encode_member(StopJob("x")), codec.joined([one, one])])
+    with pytest.raises(codec.Malformed, match="follows another one"):
+        list(codec.decode_said(nested))
+    many = codec.joined([codec.encode_member(StopJob("x")) for _ in range(codec.MOST_JOINED + 1)])
+    with pytest.raises(codec.Malformed, match="64 messages after the first one"):
+        list(codec.decode_said(many))
+    empty = codec.joined([codec.encode_member(StopJob("x")), wire.FromMember()])
+    with pytest.raises(codec.Malformed, match="without any message"):
+        list(codec.decode_said(empty))
+
+
+def test_a_view_as_plain_values_has_all_of_it() -> None:
+    view = a_view()
+    assert view.to_json() == dataclasses.asdict(view)
+    assert list(view.to_json()) == list(dataclasses.asdict(view))

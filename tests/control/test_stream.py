@@ -55,6 +55,7 @@ from elasticdl.control.transport.memberstream import (
     StreamOpened,
     StreamReceived,
     StreamRefused,
+    _outgoing,
 )
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.control.transport.stream import (
@@ -621,6 +622,27 @@ def test_progress_is_thinned_out_within_a_view(address: str, close: Callable[[An
     while (told := here.until(MemberSaid).message) != last:
         assert isinstance(told, Progress)
     assert isinstance(here.until(MemberSaid).message, Note)
+
+
+def test_what_waits_to_be_sent_is_one_message_if_it_is_short() -> None:
+    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    said = [Note(EventKind.NOTE, ViewId(0), step, "x") for step in range(codec.MOST_JOINED + 10)]
+    said += [Note(EventKind.NOTE, ViewId(0), step, 40_000 * "x") for step in range(3)]
+    for message in said:
+        outbox.put(codec.encode_member(message))
+    outbox.put(None)
+    sent = list(_outgoing(outbox))
+    assert [1 + len(frame.then) for frame in sent] == [codec.MOST_JOINED, 11, 1, 1]
+    assert [message for frame in sent for message in codec.decode_said(frame)] == said
+
+
+def test_what_is_said_alone_is_sent_at_once() -> None:
+    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    sending = _outgoing(outbox)
+    for step in range(3):
+        said = Note(EventKind.NOTE, ViewId(0), step, "x")
+        outbox.put(codec.encode_member(said))
+        assert list(codec.decode_said(next(sending))) == [said]
 
 
 def test_a_message_takes_little_time(address: str, close: Callable[[Any], Any]) -> None:

@@ -127,19 +127,20 @@ class Refused(Exception):
 
 def _read_member(given: bytes, folder: Path) -> object:
     """Say what the bytes mean to both masters of a job that trains; refused by the one that such members have."""
-    message = codec.decode_member(FromMember.FromString(given))
-    is_serving = isinstance(message, get_args(PsMemberMessage))
     server = Admitted(Key.PS, "ps-0-1", psrig.member("ps-0-1"), ())
     rig, desk = psrig.Rig(), grouprig.group("a", "b")
     rig.start("worker-0-1")
-    rig.say("ps-0-1" if objection(server, message) is None else "worker-0-1", message)
-    rig.tick()
-    said = desk.say("a", message)
-    desk.wait(0.1)
-    refusals = rig.refused if is_serving else [one for one in said if isinstance(one, Refuse)]
-    if refusals:
-        raise Refused(refusals[0])
-    return message
+    messages = list(codec.decode_said(FromMember.FromString(given)))
+    for message in messages:
+        is_serving = isinstance(message, get_args(PsMemberMessage))
+        rig.say("ps-0-1" if objection(server, message) is None else "worker-0-1", message)
+        rig.tick()
+        said = desk.say("a", message)
+        desk.wait(0.1)
+        refusals = rig.refused if is_serving else [one for one in said if isinstance(one, Refuse)]
+        if refusals:
+            raise Refused(refusals[0])
+    return messages
 
 
 def _read_damaged_audit(given: bytes, folder: Path) -> object:

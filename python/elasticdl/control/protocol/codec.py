@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from elasticdl.control.generated import control_pb2 as wire
@@ -166,6 +167,8 @@ _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
 """Messages of plain fields only: numbers, words, and rows of either."""
+MOST_JOINED = 64
+"""Messages that a member says at once: all that it says when its ring breaks, and much more."""
 _LEVEL = 1
 """Of zlib for a view: the fastest one; ids are random, and names and addresses are short at any level."""
 _VIEW_LIMIT = 16 * 1024 * 1024
@@ -277,6 +280,24 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded
+
+
+def joined(messages: Sequence[wire.FromMember]) -> wire.FromMember:
+    """Return the first of some messages, with those that are said at once with it."""
+    first, *others = messages
+    first.then.extend(others)
+    return first
+
+
+def decode_said(message: wire.FromMember) -> Iterator[MemberMessage]:
+    """Yield what a member said at once, in its order. Raises Malformed."""
+    if len(message.then) >= MOST_JOINED:
+        raise Malformed(f"{len(message.then)} messages after the first one at once")
+    yield decode_member(message)
+    for one in message.then:
+        if one.then:
+            raise Malformed("messages that follow one which follows another one")
+        yield decode_member(one)
 
 
 # ------------------------------------------------------------------ master → member
@@ -408,9 +429,16 @@ def _read_task_kind(kind: str) -> TaskKind:
         raise Malformed(f"a task that this version does not know: {error}") from error
 
 
+@cache
+def _oneof_of(kind: Any) -> str:
+    (oneof,) = kind.DESCRIPTOR.oneofs
+    name: str = oneof.name
+    return name
+
+
 def _one_of(message: Any) -> tuple[str, Any]:
-    (oneof,) = message.DESCRIPTOR.oneofs
-    name = message.WhichOneof(oneof.name)
+    kind: Any = type(message)
+    name = message.WhichOneof(_oneof_of(kind))
     if name is None:
         raise Malformed(f"a {message.DESCRIPTOR.name} without any message that this version knows")
     return name, getattr(message, name)
@@ -431,19 +459,32 @@ def _field(kind: Any, value: Any, name: str) -> Any:
 
 
 def _read_plain(kind: type, body: Any, /, **converted: Any) -> Any:
-    given = {field.name: _optional(body, field.name) for field in fields(kind) if field.name not in converted}
+    given = {name: _optional(body, name) for name in _names_of(kind) if name not in converted}
     return kind(**given, **converted)
 
 
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+@cache
+def _form_of(kind: Any, name: str) -> tuple[bool, Any, bool]:
+    """Return whether a field is repeated, of which rows, and whether it may be absent: what protobuf says of it is slow to ask for."""
+    field = kind.DESCRIPTOR.fields_by_name[name]
+    row = _ROWS[field.message_type.name] if field.is_repeated and field.message_type is not None else None
+    return field.is_repeated, row, field.has_presence
+
+
 def _optional(body: Any, name: str) -> Any:
-    field = body.DESCRIPTOR.fields_by_name[name]
+    kind: Any = type(body)
+    is_repeated, row, may_be_absent = _form_of(kind, name)
     value = getattr(body, name)
-    if field.is_repeated:
-        if field.message_type is None:
-            return tuple(value)
-        row = _ROWS[field.message_type.name]
+    if row is not None:
         return tuple(row(**{part: _optional(one, part) for part in row._fields}) for one in value)
-    return None if field.has_presence and not body.HasField(name) else value
+    if is_repeated:
+        return tuple(value)
+    return None if may_be_absent and not body.HasField(name) else value
 
 
 def _report(report: Report) -> wire.Report:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from elasticdl.control.transport.keys import Key, derive
 
-FORMAT = 4
+FORMAT = 5
 """Format number of the conversation; both ends name theirs when a connection opens."""
 
 _CALLER = "elasticdl-caller"

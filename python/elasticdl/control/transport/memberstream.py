@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
+_SHORT = 64 * 1024
+"""Bytes up to which messages are sent as one."""
 _PROGRESS_SECONDS = 0.05
 """Least time between two messages of progress within one view."""
 
@@ -167,7 +169,7 @@ class MemberStream:
                 opening = self._caller.answer(asked.result().text, "Member")
             except (grpc.RpcError, grpc.FutureCancelledError):
                 return self._not_confirmed(asked, grpc)
-            call: Any = stub.Member(iter(outbox.get, None), metadata=opening.metadata())
+            call: Any = stub.Member(_outgoing(outbox), metadata=opening.metadata())
             if not self._hold(call):
                 return False
             try:
@@ -231,3 +233,24 @@ class MemberStream:
     def _tell(self, event: StreamEvent) -> None:
         if not self._closing.is_set():
             self._on_event(event)
+
+
+def _outgoing(outbox: queue.SimpleQueue[Any]) -> Iterator[Any]:
+    """Yield what is put into an outbox, up to None; short messages that wait there together are one, which costs the master little more."""
+    from elasticdl.control.protocol import codec
+
+    waiting: list[Any] = []
+    size = 0
+    while True:
+        if waiting and outbox.empty():
+            yield codec.joined(waiting)
+            waiting, size = [], 0
+        message = outbox.get()  # nobody else takes from it, so it waits only while nothing is there
+        length = 0 if message is None else message.ByteSize()
+        if waiting and (message is None or size + length > _SHORT or len(waiting) == codec.MOST_JOINED):
+            yield codec.joined(waiting)
+            waiting, size = [], 0
+        if message is None:
+            return
+        waiting.append(message)
+        size += length

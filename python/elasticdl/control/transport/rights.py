@@ -11,6 +11,7 @@ from elasticdl.control.transport.credentials import Admitted
 from elasticdl.control.transport.keys import Key
 
 _ONLY_SERVERS = (Accounts, CopyReady, SlotsCut)
+_INTRODUCTIONS = (Register, Enroll)
 _SERVERS = (*_ONLY_SERVERS, Enroll, Leave, ProgramFailed, Unreached)
 
 
@@ -20,6 +21,6 @@ def objection(to: Admitted, message: MemberMessage) -> str | None:
     allowed = isinstance(message, _SERVERS) if to.role is Key.PS else not isinstance(message, _ONLY_SERVERS)
     if not allowed:
         return f"{to.name} may not say {what}: its role is {to.role}"
-    if isinstance(message, Register | Enroll) and (message.name, message.member) != (to.name, to.member):
+    if isinstance(message, _INTRODUCTIONS) and (message.name, message.member) != (to.name, to.member):
         return f"{to.name} ({to.member}) says {what} as {message.name} ({message.member})"
     return None

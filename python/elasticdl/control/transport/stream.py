@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 
 _CALLS = 4096
 """Calls at once: the streams of 1,024 workers, others in their place before their end is noticed, and the challenges of as many."""
+_WAITING_SECONDS = 600
+"""For which a call may wait until it is taken up."""
 _EVENTS = 10_000
 """Events that are kept for those who begin to watch."""
 _UNREAD = 2 * _EVENTS
@@ -285,9 +287,15 @@ class ControlServer:
 
     async def _make(self, service: Any) -> grpc.aio.Server:
         """Return a server of the loop."""
-        # Otherwise it takes the callers' questions whether it lives for an attack.
-        patient = ("grpc.http2.max_ping_strikes", 0)
-        server = self._grpc.aio.server(options=[*options(), patient], maximum_concurrent_rpcs=_CALLS)
+        patient = [
+            # Otherwise it takes the callers' questions whether it lives for an attack.
+            ("grpc.http2.max_ping_strikes", 0),
+            # Otherwise it cancels calls that this thread takes up half a minute late, and some of a thousand at once.
+            ("grpc.server_max_unrequested_time_in_server", _WAITING_SECONDS),
+            ("grpc.server.max_pending_requests", _CALLS),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * _CALLS),
+        ]
+        server = self._grpc.aio.server(options=[*options(), *patient], maximum_concurrent_rpcs=_CALLS)
         service.add_ControlServicer_to_server(self._servicer(service), server)
         return server
 
@@ -502,10 +510,10 @@ class ControlServer:
         """Deliver what a member says until it has said all, or says what is none of its business."""
         try:
             async for request in requests:
-                message = self._codec.decode_member(request)
-                if why := objection(admitted, message):
-                    raise self._codec.Malformed(why)
-                self._deliver(MemberSaid(connection, message))
+                for message in self._codec.decode_said(request):
+                    if why := objection(admitted, message):
+                        raise self._codec.Malformed(why)
+                    self._deliver(MemberSaid(connection, message))
         except (self._codec.Malformed, self._undecodable) as error:
             _log.warning("connection %d is closed: %s", connection, error)
         except Exception:

@@ -6,8 +6,8 @@ A state is believed otherwise: only its members know what they have committed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from elasticdl.checkpoint.layout import group_draft_of
 from elasticdl.control.protocol.messages import (
@@ -30,8 +30,7 @@ from elasticdl.master.core.evaluationresults import ResultSize, bad_metrics, bad
 from elasticdl.master.core.records import ResumedStateRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What a member's words are compared with.
 
     Attributes:

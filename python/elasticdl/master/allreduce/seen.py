@@ -11,7 +11,7 @@ from elasticdl.master.core import machine as core
 NO_VIEW = ViewId(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: see elasticdl.control.protocol.frozen
 class Link(core.Link):
     """A member's control stream, and what was said on it.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elasticdl.control.protocol.view import MemberId, View
+from elasticdl.control.protocol.view import MemberId, Peer, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects, is_gone
 from elasticdl.master.allreduce.views import Situation, Stander, next_view
 from elasticdl.master.core.machine import MasterCore
@@ -95,13 +95,14 @@ class ViewChange:
             return None
         suspected = suspects()
         losers = self._losers(core, liveness, view)
-        stay: list[Stander] = []
+        staying: list[Peer] = []
         for peer in view.members:
             if is_gone(core, peer) or peer.id in losers or peer.id in suspected:
                 continue
             if not liveness.has_sealed(peer.id, view):
                 return None  # its promise is still to come
-            stay.append(Stander(peer, liveness.seen[peer.id].report, stayed=True))
+            staying.append(peer)
+        stay = [Stander(peer, liveness.seen[peer.id].report, stayed=True) for peer in staying]
         return tuple(stay) if self.may_leave_out(liveness, view, stay, suspected) else None
 
     def is_left(self, core: MasterCore, liveness: Liveness, view: View) -> bool:

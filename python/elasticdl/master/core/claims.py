@@ -85,13 +85,19 @@ def _is_address(message: Register | Enroll) -> bool:
 
 @cache
 def _names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields, None for other types: each message is asked for them, and they are the same."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    """Return the names of a value's fields, None for other types: each message is asked for them, and they are the same."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    named: tuple[str, ...] | None = getattr(kind, "_fields", None)
+    return named
+
+
+_UNBOUNDED = (bool, float, type(None))
 
 
 def _out_of_bounds(value: object, what: str) -> str | None:
     """Return which number, text or list is none that a process of a job has."""
-    if isinstance(value, bool | float | None):
+    if isinstance(value, _UNBOUNDED):
         return None
     if isinstance(value, bytes):
         return None if len(value) <= LARGEST_RESULT else f"{what} has {len(value):,} bytes"
@@ -100,16 +106,17 @@ def _out_of_bounds(value: object, what: str) -> str | None:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             return f"{what} has {len(value):,} characters"
-        return None if is_utf8(value) else f"{what} is no text"
+        return None if value.isascii() or is_utf8(value) else f"{what} is no text"
     if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
-    parts: list[tuple[str, object]]
     kind: Any = type(value)
     if (names := _names(kind)) is not None:
-        parts = [(name, getattr(value, name)) for name in names]
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        parts = list(zip(value._fields, value, strict=True))
-    else:
-        assert isinstance(value, tuple | frozenset), "messages have nothing else"
-        parts = [(what, one) for one in value]
-    return next((bad for name, one in parts if (bad := _out_of_bounds(one, name)) is not None), None)
+        for name in names:
+            if (bad := _out_of_bounds(getattr(value, name), name)) is not None:
+                return bad
+        return None
+    assert isinstance(value, tuple | frozenset), "messages have nothing else"
+    for one in value:
+        if (bad := _out_of_bounds(one, what)) is not None:
+            return bad
+    return None

@@ -118,7 +118,7 @@ class Settings:
     times: Times = field(default_factory=Times)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: see elasticdl.control.protocol.frozen
 class Link:
     """One control stream, and what was said on it.
 

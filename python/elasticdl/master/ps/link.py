@@ -19,7 +19,7 @@ from elasticdl.master.ps.placement import Copy
 _SERVER = f"{Role.PS}-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: see elasticdl.control.protocol.frozen
 class Link(core.Link):
     """A control stream of a worker or a server, and what was said on it.
 

@@ -72,7 +72,7 @@ class Settings(core.Settings):
     checkpoint: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: see elasticdl.control.protocol.frozen
 class TaskLink(Link):
     """One control stream of a worker; `checkpoint`: it was told which one is used."""
 

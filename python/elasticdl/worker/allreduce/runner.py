@@ -89,6 +89,8 @@ _PROGRESS_SECONDS = 0.05
 """Between two steps of which the master hears: a message takes a third of a millisecond of the worker that sends it."""
 _TELLING, _AT_ONCE = (Connected, Disconnected, Tick), (CloseView, OpenView, Exit)
 """Events before which something may have to be said, and instructions that do not wait for the main thread: tuples, as unions are slow."""
+_TURNS: dict[type, int] = {Send: 1, Exit: 2}
+"""In which order instructions of one event are carried out, others first: so the stream finds all that is said, and sends one message."""
 _PHASES = {
     Contribute: "ring",
     Commit: "apply",
@@ -201,7 +203,7 @@ class AllReduceWorker:
             if isinstance(event, _TELLING):
                 self._tell_late(event)
             self._machine, instructions = self._machine.handle(event)
-            for instruction in instructions:
+            for instruction in sorted(instructions, key=_turn):
                 self._carry_out(instruction)
             self._beat()
 
@@ -731,6 +733,10 @@ class AllReduceWorker:
         with written_result(self._settings.output, export.state.step, export.state.view) as path:
             digest = self._adapter.export(path, self._settings.output_format)
         self.feed(ExportWritten(export.view, path, digest, ()))
+
+
+def _turn(instruction: Instruction) -> int:
+    return _TURNS.get(type(instruction), 0)
 
 
 def _not_finite(step: int, trailer: Trailer) -> ProgramError:
