@@ -156,7 +156,8 @@ def test_at_the_end_of_an_epoch_data_may_be_dealt_out_otherwise(
 ) -> None:
     (tmp_path / "go").touch()
     directory, output = tmp_path / "checkpoints", tmp_path / "tallied.npz"
-    plain(num_epochs=1, checkpoint_dir=directory, num_minibatches_per_task=1).wait().succeeded()
+    few = {"num_workers": 1, "num_ps_pods": 1, "num_minibatches_per_task": 1}
+    plain(num_epochs=1, checkpoint_dir=directory, **few).wait().succeeded()
     other = {"seed": 5, "minibatch_size": 32, "num_minibatches_per_task": 8}
     job = plain(checkpoint_dir_for_init=directory, output=output, audit=tmp_path / "audit", **other)
     check(job, output, ids)
@@ -198,7 +199,8 @@ def test_what_can_not_be_resumed_is_refused(plain: Start, tmp_path: Path) -> Non
     before = digest(folder)
 
     def refuse(*words: str, path: Path = folder, **settings: object) -> None:
-        result = plain(checkpoint_dir_for_init=path, output=tmp_path / "no.npz", **settings).wait()
+        few = {"num_workers": 1, "num_ps_pods": 1}
+        result = plain(checkpoint_dir_for_init=path, output=tmp_path / "no.npz", **few, **settings).wait()
         assert result.code == 2, result.err + result.logs
         for word in words:
             assert word in result.err

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from elasticdl.audit import audit
@@ -109,17 +110,6 @@ def kill(worker: WorkerStatus, number: int = signal.SIGKILL) -> bool:
     return True
 
 
-def test_killed_workers_cost_nothing_but_their_chunks(long_job: Job, tmp_path: Path) -> None:
-    """The last one of the group, and then the first one of those that train with the next."""
-    at_step(long_job, 10, lambda status: kill(training(status)[-1]))
-    joins(long_job, 3)
-    at_step(long_job, 20, lambda status: kill(training(status)[0]))
-    summary = check(long_job, tmp_path)
-    assert summary["members"]["lost"] == 2
-    assert summary["members"]["joined"] >= 3
-    assert len(summary["recoveries"]) == 2
-
-
 def joins(job: Job, count: int) -> None:
     """Wait until so many workers have joined since the job began."""
     names: set[str] = set()
@@ -137,20 +127,6 @@ def test_all_workers_killed_at_once_resume_from_the_last_snapshot(begin: Start, 
     at_step(job, 40, lambda status: all(kill(worker) for worker in training(status)))
     summary = check(job, tmp_path)
     assert 5 <= summary["redone_steps"] < 35
-
-
-def test_a_hung_worker_is_left_out(long_job: Job, tmp_path: Path) -> None:
-    stopped: list[int] = []
-
-    def stop(status: JobStatus) -> bool:
-        worker = training(status)[-1]
-        assert worker.pid is not None
-        stopped.append(worker.pid)
-        return kill(worker, signal.SIGSTOP)
-
-    at_step(long_job, 10, stop)
-    summary = check(long_job, tmp_path)
-    assert summary["members"]["lost"] >= 1
 
 
 def test_a_worker_that_answers_but_hangs_in_its_input_is_replaced(begin: Start, tmp_path: Path) -> None:
@@ -202,30 +178,20 @@ def replaced(job: Job, *names: str) -> dict[str, str]:
     pytest.fail(f"the job ended before {', '.join(names)} were replaced")
 
 
-def test_a_worker_that_hangs_while_it_starts_is_replaced(begin: Start, tmp_path: Path) -> None:
+def test_killed_and_hung_workers_cost_nothing_but_their_chunks(begin: Start, tmp_path: Path) -> None:
+    """The last one of the group, whose next life hangs while it starts; the first one of those that train with the next; a stopped one."""
     job = begin(environment=held(tmp_path, "worker-1-2"))
     at_step(job, 10, lambda status: kill(training(status)[-1]))
     stop_held(job, tmp_path, "worker-1-2")
     why = replaced(job, "worker-1-2")["worker-1-2"]
     assert why.startswith("worker-1-2 is killed while it starts: its heartbeats are missing for 2.")
+    at_step(job, 12, lambda status: kill(training(status)[0]))
+    joins(job, 4)
+    at_step(job, 14, lambda status: kill(training(status)[-1], signal.SIGSTOP))
     summary = check(job, tmp_path)
-    assert summary["members"] == {"joined": 3, "drained": 0, "lost": 1}
-
-
-def test_the_master_is_killed_and_training_goes_on(long_job: Job, tmp_path: Path) -> None:
-    def kill_master(status: JobStatus) -> bool:
-        import psutil
-
-        for process in psutil.Process(long_job.process.pid).children():
-            if "elasticdl.job.master" in process.cmdline():
-                process.kill()
-                return True
-        return False
-
-    at_step(long_job, 10, kill_master)
-    at_step(long_job, 30, kill_master)
-    summary = check(long_job, tmp_path)
-    assert summary["members"]["lost"] == 0
+    assert summary["members"]["lost"] == 3
+    assert summary["members"]["joined"] in (4, 5), "the last one may come too late"
+    assert len(summary["recoveries"]) == 3
 
 
 def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path: Path) -> None:
@@ -267,7 +233,14 @@ def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path
 def test_drained_workers_leave_without_a_trace_one_returns_as_a_new_one_and_one_was_added(
     long_job: Job, tmp_path: Path
 ) -> None:
-    """One is asked to leave by SIGTERM, the other one by the job's scale."""
+    """One is asked to leave by SIGTERM, the other one by the job's scale; the master is killed before and between."""
+
+    def kill_master(_: JobStatus) -> bool:
+        for process in psutil.Process(long_job.process.pid).children():
+            if "elasticdl.job.master" in process.cmdline():
+                process.kill()
+                return True
+        return False
 
     def scale(workers: int) -> Callable[[JobStatus], bool]:
         def act(_: JobStatus) -> bool:
@@ -278,8 +251,10 @@ def test_drained_workers_leave_without_a_trace_one_returns_as_a_new_one_and_one_
 
         return act
 
+    at_step(long_job, 3, kill_master)
     at_step(long_job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
     joins(long_job, 3)
+    at_step(long_job, 11, kill_master)
     at_step(long_job, 11, scale(3))
     for item in seen(long_job):
         if isinstance(item, JobStatus) and len(training(item)) == 3:

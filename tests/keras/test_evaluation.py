@@ -17,8 +17,9 @@ from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import evaluation
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.evaluation import KerasEvaluator
+from elasticdl.keras.framework import FRAMEWORK
 from elasticdl.keras.internals import seed_states
-from tests.keras.conftest import records
+from tests.keras.conftest import HEAD, job, records
 
 Make = Callable[..., KerasAdapter]
 Chunks = Sequence[list[bytes]]
@@ -150,7 +151,13 @@ def expected(
     batches = [pipeline.convert(chunk).data for chunk in chunks]
     plain = keras.models.clone_model(made.model)
     plain.set_weights(made.model.get_weights())
-    plain.compile(loss=loss, jit_compile=False, **{"weighted_metrics" if weighted else "metrics": metrics})
+    # Eagerly: to compile this many metrics takes longer than a few minibatches do.
+    plain.compile(
+        loss=loss,
+        jit_compile=False,
+        run_eagerly=True,
+        **{"weighted_metrics" if weighted else "metrics": metrics},
+    )
     found = plain.evaluate((batch for batch in batches), steps=len(batches), return_dict=True, verbose=0)
     return {f"val_{name}": np.asarray(value).tolist() for name, value in found.items()}
 
@@ -421,8 +428,21 @@ def test_it_is_not_in_training_mode(adapter: Make) -> None:
 # ---------------------------------------------------------------------- the same bits
 
 
-def test_values_have_the_same_bits_whichever_worker_computes_which_task(adapter: Make) -> None:
-    workers = [evaluator_of(adapter(RESTLESS)) for _ in range(2)]
+@pytest.fixture(scope="module")
+def restless(tmp_path_factory: pytest.TempPathFactory) -> KerasEvaluator:
+    """Make an evaluator of RESTLESS for the tests that train nothing; each begins tasks of its own."""
+    folder = tmp_path_factory.mktemp("restless")
+    (folder / "restless.py").write_text(HEAD + RESTLESS)
+    spec = job(model_zoo=str(folder), model_def="restless.custom_model")
+    made = KerasAdapter(FRAMEWORK.load(spec), spec)
+    made.prepare(records(8))
+    return evaluator_of(made)
+
+
+def test_values_have_the_same_bits_whichever_worker_computes_which_task(
+    restless: KerasEvaluator, adapter: Make
+) -> None:
+    workers = [restless, evaluator_of(adapter(RESTLESS))]
     tasks = [CHUNKS[:2], CHUNKS[2:3], CHUNKS[3:5], CHUNKS[5:]]
     catalog = workers[0].catalog()
     assert catalog.text() == workers[1].catalog().text()
@@ -436,33 +456,35 @@ def test_values_have_the_same_bits_whichever_worker_computes_which_task(adapter:
     assert all(one == found[0] for one in found)
 
 
-def test_randomness_is_of_the_jobs_seed_the_task_and_the_chunk(adapter: Make) -> None:
+def test_randomness_is_of_the_jobs_seed_the_task_and_the_chunk(
+    restless: KerasEvaluator, adapter: Make
+) -> None:
     chunk = CHUNKS[0]
-    evaluator, other = evaluator_of(adapter(RESTLESS)), evaluator_of(adapter(RESTLESS, seed=8))
+    other = evaluator_of(adapter(RESTLESS, seed=8))
     first, twice, second = (
-        state_of(evaluator, task, chunks)
-        for task, chunks in ((0, [chunk]), (0, [chunk, chunk]), (1, [chunk]))
+        state_of(restless, task, chunks) for task, chunks in ((0, [chunk]), (0, [chunk, chunk]), (1, [chunk]))
     )
     assert len({float(state[0]) for state in (first, second, state_of(other, 0, [chunk]))}) == 3
     assert twice[0] != 2 * first[0]
 
 
-def test_a_model_that_draws_nothing_gets_no_seeds(adapter: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluators = evaluator_of(adapter()), evaluator_of(adapter(RESTLESS))
+def test_a_model_that_draws_nothing_gets_no_seeds(
+    restless: KerasEvaluator, adapter: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = evaluator_of(adapter())
     monkeypatch.setattr(evaluation, "chunk_seeds", None)
-    assert state_of(evaluators[0], 1, CHUNKS[:1])[1] == len(CHUNKS[0])
+    assert state_of(evaluator, 1, CHUNKS[:1])[1] == len(CHUNKS[0])
     with pytest.raises(TypeError):
-        state_of(evaluators[1], 1, CHUNKS[:1])
+        state_of(restless, 1, CHUNKS[:1])
 
 
-def test_a_task_that_is_begun_again_is_begun_at_zero(adapter: Make) -> None:
-    evaluator = evaluator_of(adapter(RESTLESS))
-    whole = state_of(evaluator, 3, CHUNKS)
-    state_of(evaluator, 3, CHUNKS[:1])
-    for one, other in zip(state_of(evaluator, 3, CHUNKS), whole, strict=True):
+def test_a_task_that_is_begun_again_is_begun_at_zero(restless: KerasEvaluator) -> None:
+    whole = state_of(restless, 3, CHUNKS)
+    state_of(restless, 3, CHUNKS[:1])
+    for one, other in zip(state_of(restless, 3, CHUNKS), whole, strict=True):
         np.testing.assert_array_equal(one, other)
-    kept = evaluator.task_state()
-    evaluator.evaluate(evaluator.convert(CHUNKS[0]))
+    kept = restless.task_state()
+    restless.evaluate(restless.convert(CHUNKS[0]))
     for one, other in zip(kept, whole, strict=True):
         np.testing.assert_array_equal(one, other)
 

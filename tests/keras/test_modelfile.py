@@ -124,6 +124,7 @@ def test_a_file_that_failed_is_imported_anew(model_file: ModelFile, tmp_path: Pa
         ("def loss(labels, predictions):\n    return None", "expected a scalar or one value per example, received None"),
         ("def loss(labels, predictions):\n    return tf.cast(labels[0], tf.int32)", "expected a loss of a float type, received int32"),
         ("def loss(labels, predictions):\n    return labels.nothing", r"the first training step failed: AttributeError: .* \(line \d+\)"),
+        ("def loss(labels, predictions):\n    return predictions + tf.zeros((5, 5))", r"Incompatible shapes: \[4,1\] vs\. \[5,5\]"),
         ("def callbacks():\n    return 1 / 0", "callbacks failed: ZeroDivisionError"),
     ],
 )  # fmt: skip

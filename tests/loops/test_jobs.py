@@ -19,8 +19,8 @@ from tests.torch import need_torch
 
 PROGRAMS = Path(__file__).parent / "programs"
 NEEDS = {"flowers": need_torch, "flowers_jax": need_jax}
-EPOCHS = 40
-"""Of 120 flowers: 320 steps, which take their time until the faults are done."""
+EPOCHS = 12
+"""Of 120 flowers: 96 steps, which take their time until the faults are done."""
 
 
 @pytest.mark.parametrize("name", ["regression", "flowers", "flowers_jax", "flowers_tf"])

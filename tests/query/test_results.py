@@ -27,7 +27,7 @@ from elasticdl.query import dbapi, folder, mysql, mysqlwriting, results
 from elasticdl.query import duckdb as duckdbsource
 from elasticdl.query.source import Into, Source, open_source
 
-from .mariadb import Server
+from .mariadb import PASSWORD, Server
 
 COMMENT = "income@20261126T113005123Z-ffff 3f2a it's */ one"
 BATCHES = 3
@@ -192,7 +192,12 @@ class Writers:
         line = [sys.executable, "-c", f"from {__name__} import *; fork_writers()"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            line, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]
+            line,
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "MYSQL_PWD": PASSWORD},
         )
 
     def write(self, place: Place, mode: Into, point: int = -1) -> int:
@@ -201,7 +206,7 @@ class Writers:
         assert self._process.stdout is not None
         print(place.kind, place.path, mode, point, file=self._process.stdin, flush=True)
         lines = int(self._process.stdout.readline())
-        assert lines == point or point < 0
+        assert lines == point or point < 0 < lines
         return lines
 
     def close(self) -> None:
@@ -209,6 +214,7 @@ class Writers:
 
 
 def fork_writers() -> None:
+    list(batches())  # the first ones import Pandas, which each writer would do for itself
     for line in sys.stdin:
         kind, path, mode, point = line.split()
         child = os.fork()
@@ -219,8 +225,8 @@ def fork_writers() -> None:
             sys.settrace(None)
             print(counter.lines, flush=True)
             os._exit(0)
-        if os.waitpid(child, 0)[1] == signal.SIGKILL:
-            print(point, flush=True)
+        if ended := os.waitpid(child, 0)[1]:
+            print(point if ended == signal.SIGKILL else "-1", flush=True)
 
 
 WRITING = (
@@ -278,10 +284,15 @@ def check_kills(place: Place, writers: Writers, mode: Into, parts: int) -> None:
     assert True in found or (place.kind, mode) == ("folder", Into.NEW)
 
 
-def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place) -> None:
-    with closing(Writers()) as writers:
-        for mode, parts in ((Into.NEW, 5), (Into.REPLACE, 2), (Into.APPEND, 2)):
-            check_kills(place, writers, mode, parts)
+@pytest.fixture(scope="module")
+def writers() -> Iterator[Writers]:
+    with closing(Writers()) as found:
+        yield found
+
+
+def test_a_kill_at_each_point_leaves_all_or_nothing(place: Place, writers: Writers) -> None:
+    for mode, parts in ((Into.NEW, 5), (Into.REPLACE, 2), (Into.APPEND, 2)):
+        check_kills(place, writers, mode, parts)
 
 
 def remove(place: Place) -> None:

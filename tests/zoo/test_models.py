@@ -53,7 +53,47 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-RESNET50 = keras.applications.ResNet50
+RESNET50, MOBILENET = keras.applications.ResNet50, keras.applications.MobileNetV2
+
+
+def assert_like(small: keras.Model, whole: keras.Model) -> None:
+    """Check that a small network has the layers and the ends of the one whose place it takes."""
+    assert {type(one) for one in whole.layers} == {type(one) for one in small.layers}
+    assert (whole.input_shape, whole.output_shape) == (small.input_shape, small.output_shape)
+
+
+def small_mobilenet(
+    input_shape: tuple[int, ...], *, alpha: float, weights: None, classes: int, classifier_activation: None
+) -> keras.Model:
+    """Take the place of Keras' MobileNetV2, as `small_body` does of ResNet50: its first blocks with few filters, and its end."""
+    layers = keras.layers
+
+    def normal(x: Any) -> Any:
+        return layers.BatchNormalization(epsilon=1e-3, momentum=0.999)(x)
+
+    def active(x: Any) -> Any:
+        return layers.ReLU(6.0)(normal(x))
+
+    def pointwise(x: Any, filters: int) -> Any:
+        return layers.Conv2D(filters, 1, padding="same", use_bias=False)(x)
+
+    inputs = keras.Input(input_shape)
+    x = active(layers.Conv2D(8, 3, 2, padding="same", use_bias=False)(inputs))
+    x = active(layers.DepthwiseConv2D(3, 2, use_bias=False)(layers.ZeroPadding2D(((0, 1), (0, 1)))(x)))
+    x = normal(pointwise(x, 8))
+    inner = active(layers.DepthwiseConv2D(3, padding="same", use_bias=False)(active(pointwise(x, 16))))
+    x = active(pointwise(layers.Add()([x, normal(pointwise(inner, 8))]), 32))
+    x = layers.GlobalAveragePooling2D()(x)
+    small = keras.Model(inputs, layers.Dense(classes, activation=classifier_activation)(x))
+    whole = MOBILENET(
+        input_shape,
+        alpha=alpha,
+        weights=weights,
+        classes=classes,
+        classifier_activation=classifier_activation,
+    )
+    assert_like(small, whole)
+    return small
 
 
 def small_body(
@@ -81,8 +121,7 @@ def small_body(
         classes=classes,
         classifier_activation=classifier_activation,
     )
-    assert {type(one) for one in whole.layers} == {type(one) for one in small.layers}
-    assert (whole.input_shape, whole.output_shape) == (small.input_shape, small.output_shape)
+    assert_like(small, whole)
     return small
 
 
@@ -118,8 +157,8 @@ def test_an_entry(
 ) -> None:
     """`share`: of the loss of the held out records before, so much is left after a few steps; None: too few to say."""
     data = made(model_def.partition(".")[0])
-    if "resnet50" in model_def:
-        monkeypatch.setattr(keras.applications, "ResNet50", small_body)
+    monkeypatch.setattr(keras.applications, "ResNet50", small_body)
+    monkeypatch.setattr(keras.applications, "MobileNetV2", small_mobilenet)
     train, heldout = (open_reader(str(data / split), {}, tmp_path / split) for split in ("train", "heldout"))
     settings = {
         "model_zoo": str(ZOO),

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-SECONDS = 0.3
+SECONDS = 1.0
 """Of a step, while the file in the environment variable GO is missing: faults have their moments."""
 
 

@@ -10,7 +10,7 @@ import torch
 
 import elasticdl.torch as edl
 
-SECONDS = 0.15
+SECONDS = 0.5
 """Of a batch, while the file in the environment variable GO is missing: faults have their moments."""
 
 job = edl.init(seed=3)
@@ -32,7 +32,7 @@ model = torch.nn.Sequential(
     torch.nn.Linear(16, 3),
 )
 optimizer = torch.optim.AdamW(model.parameters(), 0.02)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.7)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
 model, optimizer, scheduler = edl.elastic(model, optimizer, scheduler=scheduler)
 job.clip_grad_norm_(model.parameters(), 1.0)
 job.state["seen"] = 0

@@ -17,7 +17,7 @@ import optax
 
 import elasticdl
 
-SECONDS = 0.15
+SECONDS = 0.5
 """Of a batch, while the file in the environment variable GO is missing: faults have their moments."""
 
 job = elasticdl.init(seed=3)
@@ -28,7 +28,7 @@ parameters = {
     "hidden": {"w": 0.3 * jax.random.normal(first, (4, 16)), "b": jnp.zeros(16)},
     "output": {"w": 0.3 * jax.random.normal(second, (16, 3)), "b": jnp.zeros(3)},
 }
-optimizer = optax.adamw(optax.exponential_decay(0.02, 80, 0.7))
+optimizer = optax.adamw(optax.exponential_decay(0.02, 24, 0.7))
 job.state["parameters"] = parameters
 job.state["optimizer"] = optimizer.init(parameters)
 

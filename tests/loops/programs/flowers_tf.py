@@ -15,7 +15,7 @@ import tensorflow as tf
 import elasticdl
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
-SECONDS = 0.15
+SECONDS = 0.5
 """Of a batch, while the file in the environment variable GO is missing: faults have their moments."""
 
 job = elasticdl.init(seed=3)
@@ -27,7 +27,7 @@ hidden = keras.Sequential(
 )
 output = keras.layers.Dense(3)
 output.build([None, 16])
-optimizer = keras.optimizers.AdamW(keras.optimizers.schedules.ExponentialDecay(0.02, 80, 0.7))
+optimizer = keras.optimizers.AdamW(keras.optimizers.schedules.ExponentialDecay(0.02, 24, 0.7))
 variables = [*hidden.trainable_variables, *output.trainable_variables]
 optimizer.build(variables)
 job.state["model"] = variables
