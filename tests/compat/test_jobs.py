@@ -19,8 +19,6 @@ from .driving import rows
 
 ZOO = Path(__file__).parent / "zoo"
 RECORDS, EPOCHS = 120, 24
-FEW = 8
-"""Epochs of 8 steps each, which take their time until the faults are done."""
 
 
 @pytest.fixture
@@ -46,20 +44,19 @@ def test_a_job_survives_losses_and_its_model_predicts(begin: Start, tmp_path: Pa
     job = begin(
         training_data=tmp_path / "census",
         num_workers=2,
-        num_epochs=FEW,
+        num_epochs=EPOCHS,
         global_batch_size=16,
         audit=tmp_path / "audit",
         output=tmp_path / "model.keras",
         witness_seconds=2,
     )
-    survived(job, tmp_path, RECORDS, FEW)
+    survived(job, tmp_path, RECORDS, EPOCHS)
 
     begin(
         command="predict",
         job_name="predicting",
         prediction_data=tmp_path / "census",
         trained_model=tmp_path / "model.keras",
-        num_workers=1,
     ).wait().succeeded()
     found = [value for path in tmp_path.glob("predicted-*") for value in path.read_text().split()]
     assert len(found) == RECORDS
@@ -69,10 +66,7 @@ def test_a_job_survives_losses_and_its_model_predicts(begin: Start, tmp_path: Pa
 def test_rows_of_the_old_embedding_on_servers_survive_a_worker_and_a_server(
     begin: Start, tmp_path: Path
 ) -> None:
-    """Nothing says which framework: the file has an optimizer that only Keras 2 has.
-
-    A spare process would import TensorFlow for nobody: no second worker is lost.
-    """
+    """Nothing says which framework: the file has an optimizer that only Keras 2 has."""
     (tmp_path / "clicks").mkdir()
     lines = [["a", "b", "c", "label"], *rows("deepfm", RECORDS)]
     (tmp_path / "clicks/rows.csv").write_text("\n".join(map(",".join, lines)) + "\n")
@@ -83,7 +77,6 @@ def test_rows_of_the_old_embedding_on_servers_survive_a_worker_and_a_server(
         validation_data=tmp_path / "clicks",
         num_workers=2,
         num_ps_pods=2,
-        spare_process="false",
         num_epochs=EPOCHS,
         audit=tmp_path / "audit",
         output=tmp_path / "model.keras",

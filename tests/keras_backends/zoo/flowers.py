@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-SECONDS = 1.0
+SECONDS = 0.3
 """Of a step, while the file in the environment variable GO is missing: faults have their moments."""
 
 
