@@ -6,7 +6,7 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class AllReduceStrategy:
         self._job_name = job_name
         self._snapshots = snapshots
         self._past = past
+        self._remove_replaced: Callable[[Collection[Path]], object] = lambda spared: None
         self._checkpoint: resuming.GroupCheckpoint | None = None
         """From which the job continues; None in later lives of the master, which find that in the journal."""
 
@@ -227,9 +228,10 @@ class AllReduceStrategy:
         spared = (
             {Path(machine.view.snapshot)} if machine.view is not None and machine.view.snapshot else set()
         )
-        in_background(
-            checkpoints.remove_older_of_group, self._snapshots, kept, record.number, record.state.step, spared
+        self._remove_replaced = functools.partial(
+            checkpoints.remove_older_of_group, self._snapshots, kept, record.number, record.state.step
         )
+        in_background(self._remove_replaced, spared)
 
     def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
         if machine.schedule is not None:
@@ -256,6 +258,7 @@ class AllReduceStrategy:
         """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
         if self._spec.checkpoint_dir:
             checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
+            self._remove_replaced(())  # the thread that does it may not have come to it
         elif folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 

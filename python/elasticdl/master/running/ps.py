@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class PsStrategy:
         self._job_name = job_name
         self._snapshots = snapshots
         self._past = past
+        self._remove_replaced: Callable[[], object] = lambda: None
         self._checkpoint: resuming.Checkpoint | None = None
         """From which the job continues; None in later lives of the master, which find that in the journal."""
 
@@ -216,7 +218,8 @@ class PsStrategy:
         if isinstance(record, SavedRecord):
             directory = Path(record.path).parent.parent
             kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
-            in_background(checkpoints.remove_older, directory, kept, record.number)
+            self._remove_replaced = partial(checkpoints.remove_older, directory, kept, record.number)
+            in_background(self._remove_replaced)
 
     def complete_audit(self, machine: PsMaster, record: FinishedRecord) -> None:
         """Write whether all data was trained. Raises OSError."""
@@ -232,6 +235,7 @@ class PsStrategy:
         """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
         if self._spec.checkpoint_dir:
             checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
+            self._remove_replaced()  # the thread that does it may not have come to it
         elif folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
