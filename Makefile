@@ -32,16 +32,14 @@ demo-ps: setup
 # Tutorials and benchmarks run to their end: a few long tests, which need little but time.
 LONG := tests/docs/test_commands.py tests/benchmarks/test_parts.py
 TWO := --numprocesses=2 --dist=worksteal
-THREE := --numprocesses=3 --dist=worksteal
 
 # Three tests at a time, because many wait for a fault to be noticed while a core is free; of those against Kubernetes two, each in a process
 # that has a cluster of its own. They wait most of the time, so the long ones and the core's tests, which are built first, run beside them and
-# are shown at the end. The long ones have a session of their own, because Linux shares processors between sessions, and the processes that
-# tests start have theirs. OPTIONS, of pytest, may leave out what has run already.
+# are shown at the end. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
-	$(BIN)/pytest $(THREE) --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
-	setsid $(BIN)/pytest $(THREE) $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
+	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
+	nice $(BIN)/pytest $(TWO) $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
 	(cd rust && exec nice $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
 	trap "kill $$long $$core 2> /dev/null" EXIT INT TERM; \
 	$(BIN)/pytest $(TWO) tests/kubernetes || failed=$$?; \
