@@ -121,7 +121,8 @@ def measure(side: str, case: Case, passes: int, folder: str) -> list[Pass]:
     """Run one process of one side; return its passes."""
     command = [
         sys.executable,
-        __file__,
+        "-m",
+        "benchmarks.fit",
         "--side",
         side,
         "--batch",

@@ -201,7 +201,8 @@ def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
                 [
                     *[
                         python,
-                        __file__,
+                        "-m",
+                        "benchmarks.ring",
                         "--rank",
                         str(rank),
                         "--what",
@@ -216,6 +217,7 @@ def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=environment,
+                cwd=ROOT,
             )
             for rank in range(case.processes)
         ]

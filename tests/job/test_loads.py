@@ -98,7 +98,9 @@ def test_a_table_of_sqlite_has_a_column_for_each_number_and_is_never_replaced(
         "output": "sqlite:///d.db?table=predictions",
     }
     result = predict(**settings).wait().succeeded()
-    assert f"the predictions are at sqlite:///{tmp_path}/d.db?table=predictions" in result.err
+    # In what the command prints at the end: so small a job may be over before there is anybody to tell while it runs.
+    assert f"sqlite:///{tmp_path}/d.db?table=predictions" in result.out
+    assert result.summary["outputs"] == [f"sqlite:///{tmp_path}/d.db?table=predictions"]
     found = rows(tmp_path / "d.db")
     assert [row[:2] for row in found] == [(f"{tmp_path}/some.csv", record) for record in range(10)]
     wanted = [

@@ -135,7 +135,7 @@ def test_train_runs_a_job_with_an_image_in_pods(
 def test_train_submits_a_job_to_its_cluster_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     api = cast(Api, SimpleNamespace(namespace="default"))
     monkeypatch.setattr(podsubmit, "submit", lambda spec: PodJob(api, spec.job_name))
-    monkeypatch.setattr(podrun, "check_model_file", lambda spec: None)
+    monkeypatch.setattr(podrun, "check_model_file", lambda spec: SimpleNamespace(path=Path("no/model.py")))
     job = elasticdl.train(**IN_PODS, wait=False)
     assert (job.name, job.namespace) == ("job", "default")
     with pytest.raises(BadSetting, match=r"--detach \(in Python wait=False\) leaves none"):

@@ -41,7 +41,7 @@ def check(spec: JobSpec, file: Path) -> None:
     `file`: of the job's model, of a plan or not. Raises BadSetting; BadModel for a plan that can't be read.
     """
     beside = file.with_name(PLAN)
-    if spec.kind is not JobKind.TRAIN or _CALLBACKS not in file.read_text() or not beside.is_file():
+    if spec.kind is not JobKind.TRAIN or not beside.is_file() or _CALLBACKS not in file.read_text():
         return
     from elasticdl.tabular.features import Plan  # imports NumPy, which submitting any other job does not need
 
