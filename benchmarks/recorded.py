@@ -57,9 +57,8 @@ def bar(what: str, figure: float, shown: str, verdict: str, must: float, aim: fl
     """Return a figure's bar; the larger the figure the better if the aim is above what must be."""
     if aim > must:
         return Bar(what, shown, verdict, max(figure / must, 1 / _MOST), aim / must)
-    times = (
-        must / figure if figure > must / _MOST else _MOST
-    )  # what has no cost at all may be measured below 0
+    # What costs nothing may be measured below 0.
+    times = must / figure if figure > must / _MOST else _MOST
     return Bar(what, shown, verdict, times, must / aim)
 
 

@@ -568,9 +568,8 @@ def be_members(directory: Path, path: Path) -> None:
                     waiting.add(asyncio.create_task(members.obey(order)))
                 else:
                     await members.obey(order)
-        except (
-            Exception
-        ):  # whatever it is, it is told before the conversations end, which say only that they were cancelled
+        except Exception:
+            # Whatever it is, it is printed before the streams end, which would report only that they were cancelled.
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

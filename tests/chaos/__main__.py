@@ -243,7 +243,7 @@ class Harness:
                     client.stop("its faults are over")
                     return
             except (MasterAway, BadInput):
-                time.sleep(0.1)
+                time.sleep(0.1)  # until the next master listens, of which another process gets no event
 
     def await_whole(self, place: JobPlace, soon: float = 0.0) -> bool:
         """Wait until all workers take part, or have had time enough; false: the job ends anyway, at once or in so many seconds."""

@@ -129,7 +129,7 @@ def test_a_corrupt_record_is_named(start: Start, tmp_path: Path) -> None:
 
 
 def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
-    """And a file without any is told."""
+    """A file without records is reported, too."""
     settings = room(tmp_path, PLAIN)
     damage(tmp_path, 3, 37)
     (tmp_path / "data" / "empty.tfrecord").touch()

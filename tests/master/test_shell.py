@@ -110,7 +110,7 @@ def test_killed_workers_are_replaced_one_and_then_all(start: Start, tmp_path: Pa
 
 
 def test_a_killed_master_comes_back_again_and_again(start: Start, tmp_path: Path) -> None:
-    """At the start, with a worker, and before anything else has happened; a reader of one's own runs in the workers all the time."""
+    """At the start, with a worker, and before anything else has happened; the job reads with a custom reader."""
     job = start(rows=2400, step=0.05, num_workers=2, model=READER, data_reader_params={"rows": 2400})
     job.kill(job.master())
     job.past(10)
