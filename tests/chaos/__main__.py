@@ -30,7 +30,7 @@ from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadInput, MasterAway
 from elasticdl.tools.chaos import Injected, Plan, inject
-from elasticdl.tools.faults import GROUP, MOMENTS, PS, FaultKind
+from elasticdl.tools.faults import FORMS, GROUP, MOMENTS, PS, FaultKind
 
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
@@ -132,10 +132,15 @@ class Harness:
         os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
         data = self.make_data()
         while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
-            number = len(self.runs)
-            run = Run(f"chaos{number + 1}", self.groups[number % len(self.groups)])
+            run = Run(f"chaos{len(self.runs) + 1}", self.next_group())
             self.runs.append(run)
             self.one(run, data)
+
+    def next_group(self) -> int:
+        """Return how many workers the next run has: the next number of them that is enough for a fault that is left."""
+        turn = len(self.runs) % len(self.groups)
+        least = min(FORMS[kind].workers for kind in self.left())
+        return next(size for size in (*self.groups[turn:], *self.groups[:turn]) if size >= least)
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Return the settings of a run that are not the same for all harnesses."""
@@ -216,7 +221,11 @@ class Harness:
 
     def share_of(self, run: Run) -> tuple[dict[FaultKind, int], int, int]:
         """Return how many of each kind a run may have, how many in its final view, and how many in all before that."""
-        share = {kind: min(left, self.part(self.quota[kind])) for kind, left in self.left().items()}
+        share = {
+            kind: min(left, self.part(self.quota[kind]))
+            for kind, left in self.left().items()
+            if FORMS[kind].workers <= run.workers
+        }
         finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
         return share, finals, min(self.per_run, self.part(sum(self.quota.values())) - finals)
 

@@ -36,6 +36,16 @@ def test_every_framework_has_its_part_of_every_kind(tmp_path: Path) -> None:
     assert FaultKind.FINAL not in harness.left()
 
 
+def test_a_group_is_large_enough_for_what_is_left(tmp_path: Path) -> None:
+    harness = Harness({FaultKind.PAIR: 1, FaultKind.KILL: 1}, 1.0, 0, tmp_path)
+    harness.runs += [Run(f"chaos{number + 1}", 4) for number in range(3)]
+    assert harness.next_group() == harness.groups[3] == 2
+    share, _, _ = harness.share_of(Run("chaos4", 2))
+    assert share == {FaultKind.KILL: 1}
+    harness.runs[0].injected.append(Injected(FaultKind.KILL, True, 1.0))
+    assert harness.next_group() == harness.groups[4] >= 3
+
+
 def test_a_miss_is_counted_as_a_miss(tmp_path: Path) -> None:
     harness = Harness({FaultKind.STARTING: 1}, 1.0, 0, tmp_path)
     harness.runs.append(Run("chaos1", 4, [Injected(FaultKind.STARTING, False, 1.0)]))

@@ -25,6 +25,7 @@ from .test_faults import at_step, begin, check, joins, kill, seen, training, wai
 
 __all__ = ["begin"]
 READY = "has imported the framework"
+GROUPED = Path("/proc/self/autogroup").exists()
 
 
 def spare_of(job: Job, *, after: int = 0) -> int:
@@ -48,6 +49,11 @@ def oom_score(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
+def niceness(pid: int) -> int:
+    """Return that of a process' session; 0 where Linux does not share the processors between sessions."""
+    return int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2]) if GROUPED else 0
+
+
 def took_spare(job: Job, name: str) -> None:
     """Wait until the job says that a worker was the spare process."""
     for item in seen(job):
@@ -64,6 +70,7 @@ def test_workers_take_the_spare_that_there_is(begin: Start, tmp_path: Path) -> N
     first = spare_of(job)
     os.kill(first, signal.SIGKILL)
     second = spare_of(job, after=first)
+    assert niceness(second) == (10 if GROUPED else 0)
     at_step(job, 6, lambda status: kill(training(status)[0]))
     took_spare(job, "worker-0-2")
     joins(job, 4)
@@ -82,6 +89,7 @@ def test_workers_take_the_spare_that_there_is(begin: Start, tmp_path: Path) -> N
         assert psutil.Process(pid).environ()[places.ENVIRONMENT] == str(place.path)
         assert READY in place.log_path(name).read_text()
         assert oom_score(pid) == oom_score(os.getpid())
+        assert niceness(pid) == 0
     summary = check(job, tmp_path)
     assert summary["members"] == {"joined": 5, "drained": 0, "lost": 2}
     assert not (place.logs / "spare").exists()
@@ -104,6 +112,7 @@ def waiting(place: JobPlace) -> subprocess.Popen[bytes]:
         env={**os.environ, places.ENVIRONMENT: str(place.path)},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     assert process.stderr is not None
     assert READY in process.stderr.readline().decode()

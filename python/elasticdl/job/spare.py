@@ -28,6 +28,12 @@ from elasticdl.worker.process import leave_soon
 _log = logging.getLogger(__name__)
 _PREFERRED, _INHERITED = "1000", "0"
 _OOM_SCORE = "/proc/self/oom_score_adj"
+_AUTOGROUP = "/proc/self/autogroup"
+"""Linux shares the processors between sessions before it looks at the processes in them (sched(7), "The autogroup feature")."""
+_WAY, _SHARE = 10, 0
+"""Niceness of this session as a spare, a tenth of what others get of a processor that all want; and as a worker."""
+_CHANGES, _CHANGE_SECONDS = 20, 0.1
+"""Linux takes one change of a session's share in so many seconds, from all users together."""
 _MODULES = (
     "elasticdl.control.generated.control_pb2_grpc",
     "elasticdl.control.protocol.codec",
@@ -56,6 +62,7 @@ def main() -> None:
     named: Future[_Named] = Future()
     obey_term(lambda: named.result().process.drain() if named.done() else os._exit(RELEASED))
     before = _prefer(_PREFERRED)
+    _give_way(_WAY)
     threading.Thread(target=_await_name, args=(place, named), name="name", daemon=True).start()
     began = time.process_time()
     with contextlib.suppress(Exception):  # it fails again in the worker, which reports it
@@ -77,6 +84,7 @@ def _await_name(place: Place, named: Future[_Named]) -> None:
     line = sys.stdin.buffer.readline()
     if not line:  # the job has ended
         os._exit(RELEASED)
+    _give_way(_SHARE)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     try:
@@ -96,6 +104,22 @@ def _prefer(score: str) -> str:
         return before
     except OSError:
         return _INHERITED
+
+
+def _give_way(niceness: int) -> None:
+    """Let the imports take what others leave of the processors, or no longer; where Linux does not group sessions they take their share."""
+    if os.getsid(0) != os.getpid():
+        return  # whose session that is has not asked for it
+    with contextlib.suppress(OSError):
+        file = os.open(_AUTOGROUP, os.O_WRONLY)
+        try:
+            for _ in range(_CHANGES):
+                with contextlib.suppress(BlockingIOError):
+                    os.write(file, str(niceness).encode())
+                    return
+                time.sleep(_CHANGE_SECONDS)  # nothing tells when the next change is taken
+        finally:
+            os.close(file)
 
 
 if __name__ == "__main__":
