@@ -11,9 +11,9 @@ import time
 import torch
 
 WARM = 20
-LAYERS = {"large": (784, 1900, 2000, 10), "small": (64, 32, 10)}
+LAYERS = {"large": (784, 1900, 2000, 10), "small": (64, 32, 10), "images": (784,)}
 RECORDS = 4096
-BATCH = {"large": 64, "small": 32}
+BATCH = {"large": 64, "small": 32, "images": 64}
 
 form, size, steps, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 torch.set_num_threads(1)
@@ -22,6 +22,11 @@ layers = []
 for following in others:
     layers += [torch.nn.Linear(width, following), torch.nn.ReLU()]
     width = following
+if size == "images":
+    layers = [torch.nn.Unflatten(1, (1, 28, 28))]
+    for channels, following in ((1, 32), (32, 64)):
+        layers += [torch.nn.Conv2d(channels, following, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+    layers += [torch.nn.Flatten(), torch.nn.Linear(1600, 10), torch.nn.ReLU()]
 torch.manual_seed(1)
 data = torch.utils.data.TensorDataset(torch.randn(RECORDS, LAYERS[size][0]), torch.randint(10, (RECORDS,)))
 model = torch.nn.Sequential(*layers[:-1])
