@@ -33,12 +33,12 @@ demo-ps: setup
 LONG := tests/docs/test_commands.py tests/benchmarks/test_parts.py
 TWO := --numprocesses=2 --dist=worksteal
 
-# Three tests at a time, because many wait for a fault to be noticed while a core is free; of those against Kubernetes two, each in a process
+# Four tests at a time, because many wait for a fault to be noticed while a core is free; of those against Kubernetes two, each in a process
 # that has a cluster of its own. They wait most of the time, so the long ones and the core's tests, which are built first, run beside them and
 # are shown at the end. OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	mkdir -p build
-	$(BIN)/pytest --numprocesses=3 --dist=worksteal --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
+	$(BIN)/pytest --numprocesses=4 --dist=worksteal --ignore=tests/kubernetes $(LONG:%=--ignore=%) $(OPTIONS); failed=$$?; \
 	nice $(BIN)/pytest $(TWO) $(LONG) > build/long-tests.txt 2>&1 & long=$$!; \
 	(cd rust && exec nice $(CARGO) test --quiet --package elasticdl-core --features simulation) > build/core-tests.txt 2>&1 & core=$$!; \
 	trap "kill $$long $$core 2> /dev/null" EXIT INT TERM; \
