@@ -313,6 +313,14 @@ def test_a_worker_is_always_spared(kind: FaultKind, workers: int) -> None:
     assert not possible(kind, FakeJob(training=workers - 1).observation)
 
 
+def test_workers_that_evaluate_or_predict_can_be_hit() -> None:
+    job = FakeJob(training=0)
+    for number, state in enumerate(("evaluating", "predicting", "processing")):
+        job.start(f"worker-{number}-1", state)
+    job.publish()
+    assert possible(FaultKind.PAIR, job.observation)
+
+
 def test_a_job_that_ends_is_left_alone() -> None:
     job = FakeJob()
     assert job.observation.status is not None

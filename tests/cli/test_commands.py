@@ -21,7 +21,7 @@ from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
 from elasticdl.errors import MasterAway
 from elasticdl.job import asking, submit
-from elasticdl.job.datafiles import predictions_draft
+from elasticdl.job.datafiles import leave_mark, predictions_draft
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import refused
 from elasticdl.spec.edge import build, from_arguments
@@ -305,7 +305,10 @@ def test_a_job_whose_launcher_was_killed(run: Run, ended: JobPlace) -> None:
     assert "a-1  killed" in run("list")[1]
 
 
-def test_what_a_killed_launcher_leaves_beside_the_output_is_pruned(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_a_killed_launcher_leaves_beside_the_output_is_pruned(
+    run: Run, tmp_path: Path, closed: bool
+) -> None:
     output = tmp_path / "predictions"
     wanted = {"model_def": "m.f", "prediction_data": "x", "trained_model": "y", "output": str(output)}
     spec = build(from_arguments(wanted), JobKind.PREDICT)
@@ -316,6 +319,9 @@ def test_what_a_killed_launcher_leaves_beside_the_output_is_pruned(run: Run, tmp
     (draft / "part").touch()
     other = draft.with_name(".predictions.0123456789abcdef.draft")
     other.mkdir()
+    if closed:  # as the master does that has lost its launcher
+        leave_mark(place)
+        place.close()
     assert run("list", "--prune")[0] == 0
     assert [*tmp_path.glob(".predictions*")] == [other]
 

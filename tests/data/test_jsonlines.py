@@ -118,6 +118,24 @@ def test_a_bad_line_at_the_beginning_says_nothing_of_columns(tmp_path: Path) -> 
     assert read(reader)["n"].tolist() == [1]
 
 
+def test_a_field_of_another_type_at_the_beginning_is_a_corrupt_record(tmp_path: Path) -> None:
+    lines = [
+        {"n": 1, "m": None, "l": []},
+        {"n": 2.5, "m": "a", "l": [1]},
+        {"n": "x", "m": "b", "l": [2]},
+        {"n": 3, "m": 4, "l": [3]},
+    ]
+    path = jsonl(tmp_path / "file.jsonl", [*lines, {"n": 4, "m": "c", "l": [4.5]}])
+    strict = opened(path, tmp_path)
+    for record in (2, 3):
+        with pytest.raises(
+            BadData, match=rf"record {record} of {path} \(counted from 0\) is corrupt: .*type"
+        ):
+            read(strict, 0, record)
+    reader = opened(path, tmp_path, bad_records=BadRecords(2))
+    assert read(reader)["n"].tolist() == [1, 2.5, 4]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -42,6 +42,7 @@ def test_steps_and_phases_are_complete_events_in_microseconds() -> None:
         (["--steps=1001"], "--steps is between 1 and 1000; received 1001"),
         ([], "has ended; only a job that runs can be profiled"),
         (["--output=."], "--output is the name of a file; . is a directory"),
+        (["--output=a-file/x"], "--output: the profile can't be written to a-file/x: Not a directory"),
     ],
 )
 def test_what_is_refused(flags: list[str], said: str, capsys: pytest.CaptureFixture[str], ended: str) -> None:
@@ -55,6 +56,7 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name a job whose folder is there."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+    Path("a-file").touch()
     with contextlib.closing(
         places.create(build(from_arguments({"model_def": "a.b", "training_data": "x"})))
     ) as place:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from elasticdl.errors import BadInput
 from elasticdl.worker.contract.loop import LoopBatch
 from elasticdl.worker.loop.local import LocalSession
 from elasticdl.worker.loop.plain import PlainJob
+from elasticdl.worker.loop.result import written_by
 
 DATA = np.random.default_rng(0).normal(size=(50, 4))
 LABELS = DATA @ np.array([1.0, -2.0, 0.5, 3.0])
@@ -193,6 +196,18 @@ def test_a_result_that_is_no_function_is_refused_before_training() -> None:
         BadInput, match="expected a function that writes to the path that it is given; got a ndarray"
     ):
         job.result(np.zeros(2), "made.npy")  # type: ignore[arg-type]  # this is what is refused
+
+
+def test_an_error_of_another_file_than_the_result_is_the_programs(tmp_path: Path) -> None:
+    def full(path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RuntimeError, match="job.result: .*No such file or directory"):
+        written_by(lambda path: (tmp_path / "none" / "rates.txt").read_text(), str(tmp_path / "result"))
+    for write in (full, lambda path: Path(path, "inside").write_text("")):
+        with pytest.raises(OSError, match="No space|No such file"):
+            written_by(write, str(tmp_path / "result"))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_loop_that_leaves_steps_out_is_refused() -> None:

@@ -13,6 +13,7 @@ from elasticdl.control.protocol.messages import (
     Exported,
     Failed,
     Finished,
+    Note,
     Pending,
     ProgramFailed,
     Progress,
@@ -20,6 +21,7 @@ from elasticdl.control.protocol.messages import (
     Stop,
     StopJob,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.machine import AllReduceMaster
@@ -191,6 +193,34 @@ def test_the_number_of_workers_survives_a_restart() -> None:
     restarted = Control(*control.journal)
     assert restarted.said[0] == Scale(5)
     assert restarted.master.wanted == 5
+
+
+@pytest.mark.parametrize("is_program", [False, True])
+def test_other_bits_in_the_final_view_are_announced_and_fail_a_program(is_program: bool) -> None:
+    for_loop = (lambda plan: settings()) if is_program else None
+    control = group("a", "b", for_loop=for_loop)
+    exported = final(control)
+    step, view = control.view.base.step, control.view.id
+    control.say("a", Note(EventKind.DIGEST, view, step, "aa"))
+    control.say("b", Note(EventKind.DIGEST, ViewId(1), step, "bb"))  # said of another view
+    control.say("b", Note(EventKind.DIGEST, view, step, "aa"))
+    assert not control.announced(EventKind.DIVERGED)
+    control.say("b", Note(EventKind.DIGEST, view, step, "bb"))
+    (said,) = control.announced(EventKind.DIVERGED)
+    assert said.text.startswith(f"{name('b')} ends with other parameters than {name('a')}, ")
+    control.say("a", exported)
+    (record,) = [one for one in control.journal if isinstance(one, FailedRecord | FinishedRecord)]
+    assert isinstance(record, FailedRecord if is_program else FinishedRecord)
+
+
+def test_other_bits_that_are_told_after_the_result_is_there_are_announced() -> None:
+    control = group("a", "b", for_loop=lambda plan: settings())
+    exported = final(control)
+    control.say("a", Note(EventKind.DIGEST, control.view.id, control.view.base.step, "aa"))
+    control.say("a", exported)
+    control.say("b", Note(EventKind.DIGEST, control.view.id, control.view.base.step, "bb"))
+    assert len(control.announced(EventKind.DIVERGED)) == 1
+    assert not any(isinstance(one, FailedRecord) for one in control.journal)
 
 
 # ------------------------------------------------------------------ failure

@@ -68,6 +68,7 @@ def test_names_as_sql_has_them() -> None:
         ("sqlite:///x.db?table=", "name one new table"),
         ("sqlite:///x.db?table=a.", "name one new table"),
         ("sqlite:///x.db?table=a&table=b", "name one new table"),
+        ("duckdb:///x.db?table=a.b.c", "name one new table"),
         ("sqlite:///x.db?table=Elasticdl_Loads", "elasticdl_loads is the name of a table of ElasticDL's own"),
         ("sqlite:///x.db?table=a&mode=ro", "is a file and has no parameter but the table"),
         ("duckdb://?table=a", "is a file and has no parameter but the table"),

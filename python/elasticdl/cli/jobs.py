@@ -278,6 +278,8 @@ def chaos(
 
     plan = faults.plan_from_flags(kill, freeze, drain, every, count, seed)
     faults.inject(places.find(job), plan, click.echo)
+    if not plan.injected:
+        click.echo("no fault was injected: the job ended before one could begin")
     return 0
 
 

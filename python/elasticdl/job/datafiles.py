@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadData, BadInput
-from elasticdl.files.predictions import draft_of
+from elasticdl.files.predictions import mark_of, marked_draft_of
 from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from elasticdl.data.readers.reader import BadRecords, Reader
     from elasticdl.spec.jobspec import JobSpec
 
+_MARK = "mark"
+"""File in the folder of a job that has lost its launcher."""
 MOST_IN_PODS = 32 << 20
 """Bytes of a table that each pod makes for itself if there is no place for it that all of them see."""
 
@@ -56,33 +58,49 @@ def predictions_draft(place: Place, spec: JobSpec, job_key: bytes) -> Path | Non
 
     Those of a table lie where other tables of the job do, as the database may be anywhere.
     """
+    return _predictions_draft(place, spec, mark_of(job_key))
+
+
+def _predictions_draft(place: Place, spec: JobSpec, mark: str) -> Path | None:
     if spec.kind not in (JobKind.PREDICT, JobKind.PROCESS) or not spec.output:
         return None
     if spec.output_table is None:
-        return draft_of(Path(spec.output), job_key)
+        return marked_draft_of(Path(spec.output), mark)
     return (_cached(place, spec) if spec.data_cache else place.path) / "predictions"
 
 
 def remove_tables(place: Place, spec: JobSpec) -> None:
     """Remove what a job that has ended has made of its data, and what killed loaders have left; its own folder stays as it is."""
+    _remove_tables(place, spec, mark_of(derive(place.token(), Key.DATA)))
+
+
+def _remove_tables(place: Place, spec: JobSpec, mark: str) -> None:
     if spec.data_cache:
         shutil.rmtree(_cached(place, spec), ignore_errors=True)
     if (table := spec.output_table) is not None and table.file:
-        draft = draft_of(Path(table.file), derive(place.token(), Key.DATA))
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(marked_draft_of(Path(table.file), mark), ignore_errors=True)
+
+
+def leave_mark(place: JobPlace) -> None:
+    """Keep by what name `remove_leftovers` finds unfinished files of tasks: the token goes with the job's last process. Raises OSError."""
+    (place.path / _MARK).write_text(mark_of(place.key(Key.DATA)))
 
 
 def remove_leftovers(place: JobPlace) -> None:
     """Remove the unfinished files of tasks of a job whose launcher was killed; one that ended by itself has none."""
-    if not place.has_token():
+    if place.has_token():  # its master was killed with the launcher
+        mark = mark_of(place.key(Key.DATA))
+    elif (kept := place.path / _MARK).exists():
+        mark = kept.read_text()
+    else:
         return
     try:
         spec = place.spec()
     except BadInput:
         return  # of another release, which knows what it made
-    if (draft := predictions_draft(place, spec, place.key(Key.DATA))) is not None:
+    if (draft := _predictions_draft(place, spec, mark)) is not None:
         shutil.rmtree(place.directory / draft, ignore_errors=True)
-    remove_tables(place, spec)
+    _remove_tables(place, spec, mark)
 
 
 def _cached(place: Place, spec: JobSpec) -> Path:

@@ -39,6 +39,7 @@ _SHOWN = frozenset(
         EventKind.WAITING,
         EventKind.ANSWERED,
         EventKind.UNSAVED,
+        EventKind.DIVERGED,
         EventKind.BAD_RECORD,
         EventKind.IDLE_STEP,
         EventKind.RESUMED,

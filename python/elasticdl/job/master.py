@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from elasticdl.job.datafiles import (
     check_classes,
     check_columns,
     open_job_data,
+    leave_mark,
     predictions_draft,
     remove_tables,
 )
@@ -256,9 +258,16 @@ def _run(
     return code
 
 
+def _abandon(place: JobPlace) -> None:
+    """Do what the launcher does at the end of a job, but for its unfinished files: other processes may still write them."""
+    with suppress(OSError, BadInput):
+        leave_mark(place)
+    place.close()
+
+
 def _run_local() -> int:
     place = own_place()
-    watch_parent(place.close)
+    watch_parent(lambda: _abandon(place))
     spec = place.spec()
     _log_from(spec)
     cluster = LocalCluster(place.launcher_address, place.token())

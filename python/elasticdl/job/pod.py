@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _WARNINGS = frozenset(
     {
         EventKind.BAD_RECORD,
+        EventKind.DIVERGED,
         EventKind.EVICTED,
         EventKind.FAILED,
         EventKind.IDLE_STEP,

@@ -87,7 +87,7 @@ def table_of(output: str) -> OutputTable | None:
             "in a file that only its owner can read"
         )
     tables = [value for name, value in parameters if name == "table"]
-    if len(tables) != 1 or not all(tables[0].split(".")):
+    if len(tables) != 1 or not all(tables[0].split(".")) or tables[0].count(".") > 1:
         raise BadSetting(f"--output: name one new table of {url}: {_URL}; received {output!r}")
     if tables[0].split(".")[-1].lower() == LOADS:
         raise BadSetting(f"--output: {LOADS} is the name of a table of ElasticDL's own; name another one")

@@ -244,8 +244,11 @@ def check_output_name(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:
         )
     for one in framework.formats:
         if one.suffix and output.endswith(one.suffix):
+            instead = (
+                f"use --output_format={one.name}, or name" if spec.kind is not JobKind.PREDICT else "name"
+            )
             raise BadSetting(
                 f"--output: {output!r} is the name of a file in the format {one.name}, but --output_format={form.name} writes a "
-                f"directory; use --output_format={one.name}, or name a directory"
+                f"directory; {instead} a directory"
             )
     return form

@@ -97,8 +97,8 @@ class Observation:
 
     @property
     def training(self) -> list[str]:
-        """Return the live workers that train, or evaluate in between."""
-        return self.workers("training", "evaluating")
+        """Return the live workers that train, or do what their job does instead of training or in between."""
+        return self.workers("training", "evaluating", "predicting", "processing")
 
     @property
     def servers(self) -> list[str]:

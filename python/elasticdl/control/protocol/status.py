@@ -120,6 +120,8 @@ class EventKind(StrEnum):
     """A member has committed its first step in a view."""
     DIGEST = "digest"
     """The bits that a member of a final view holds."""
+    DIVERGED = "diverged"
+    """Members of a final view hold other bits."""
 
     EVALUATED = "evaluated"
     """Metrics of a state are journalled."""

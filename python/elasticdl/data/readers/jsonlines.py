@@ -7,6 +7,7 @@ file is parsed twice, and every worker comes to the same answer.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -101,17 +102,54 @@ def _first(lines: Lines, shard: Shard) -> list[bytes]:
 
 
 def _schema(path: str, lines: list[bytes]) -> pa.Schema:
-    """Return the columns of lines. Raises BadData if these are not objects whose fields are of one type each."""
+    """Return the columns of lines. Raises BadData unless most of these are objects, and most of those agree on the type of each field."""
     table = _parsed(lines, None)
     if isinstance(table, str):
         # A bad record is nothing that says which columns there are.
-        objects = [line for line in lines if not isinstance(_parsed([line], None), str)]
+        objects = _agreeing(lines)
         why, table = table, _parsed(objects, None) if objects else table
         if isinstance(table, str):
             raise BadData(
                 f"{path} can't be read as JSON lines, each of which is an object with the same fields: {table if objects else why}"
             )
     return pa.schema([(column.name, _as_written(column.type)) for column in table.schema])
+
+
+def _agreeing(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the lines that are objects, and whose fields have the type that more than half of those with a value give them."""
+    alone = ((line, _parsed([line], None)) for line in lines)
+    objects = [
+        (line, {column.name: _family(column.type) for column in table.schema})
+        for line, table in alone
+        if not isinstance(table, str)
+    ]
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, families in objects:
+        for name, family in families.items():
+            if family:
+                votes[name][family] += 1
+    chosen = {
+        name: next((family for family, many in of_one.items() if 2 * many > of_one.total()), None)
+        for name, of_one in votes.items()
+    }
+    if None in chosen.values():
+        return [line for line, _ in objects]  # which of them is wrong is for a person to say
+    return [
+        line
+        for line, families in objects
+        if all(not family or family == chosen[name] for name, family in families.items())
+    ]
+
+
+def _family(kind: pa.DataType) -> str:
+    """Return a name for all types of which a column can be if its values are written like this one; empty if any can."""
+    if pa.types.is_null(kind):
+        return ""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "number"
+    if pa.types.is_list(kind):
+        return f"list {_family(kind.value_type)}".rstrip()
+    return str(_as_written(kind))
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType:

@@ -59,6 +59,7 @@ from elasticdl.master.allreduce import claims, fruitless
 from elasticdl.master.allreduce.announcing import announced
 from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.allreduce.kills import Kills
+from elasticdl.master.allreduce.lastbits import LastBits
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.allreduce.recovery import Recovery
 from elasticdl.master.allreduce.seen import Link, Seen
@@ -73,6 +74,7 @@ from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.events import (
     Announce,
     Beat,
+    GiveUp,
     ManifestWritten,
 )
 from elasticdl.master.core.machine import MasterCore, Out
@@ -129,6 +131,7 @@ class AllReduceMaster(MasterCore):
         snapshots: what members save.
         kills: processes that are to end.
         recovery: losses.
+        last_bits: what a member of the final view holds.
         told: the values of which every connection knows what it should, at last those that concern one connection each.
     """
 
@@ -145,6 +148,7 @@ class AllReduceMaster(MasterCore):
     snapshots: Snapshots = field(default_factory=Snapshots)
     kills: Kills = field(default_factory=Kills)
     recovery: Recovery = field(default_factory=Recovery)
+    last_bits: LastBits = field(default_factory=LastBits)
     told: tuple[object, ...] = (None,)
 
     @property
@@ -325,7 +329,7 @@ class AllReduceMaster(MasterCore):
                 return self._advance(now, link, message, out)
             case Note(kind, view, step, text, seconds):
                 out.append(Announce(kind, link.name, view, step, text, seconds))
-                return self
+                return self._compare(link, message, out) if kind is EventKind.DIGEST else self
             case Saved():
                 return self._take_saved(connection, link, message, out)
             case Exported():
@@ -344,6 +348,19 @@ class AllReduceMaster(MasterCore):
             case FoundShards(shards, validation, plan):
                 return self._find(ShardsRecord(shards, validation, plan), link.name)
         return self  # said by those whom other masters serve
+
+    def _compare(self, link: Link, note: Note, out: Out) -> Self:
+        """L7: say that members of the final view hold other bits; a program that has no result yet fails."""
+        view = self.view
+        if view is None or not view.final or note.view != view.id:
+            return self
+        last_bits, wrong = self.last_bits.heard(view.id, link.name, note.text)
+        give_up = self.give_up
+        if wrong:
+            out.append(Announce(EventKind.DIVERGED, link.name, view.id, note.step, wrong))
+            if self.settings.for_loop is not None and self.journal.terminal is None:
+                give_up = give_up or GiveUp(wrong, "program", link.name)
+        return replace(self, last_bits=last_bits, give_up=give_up)
 
     def _register(self, now: float, connection: int, register: Register) -> Self:
         peer = Peer(register.member, register.name, register.address)

@@ -313,7 +313,7 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
         return ended.text
     if ended.code is None and ended.signal is None:
         return ended.text or "nobody knows how"
-    if ended.code == NO_MEMORY:
+    if ended.code == NO_MEMORY and ended.name.role is Role.PS:  # a program may end itself with any code
         return "out of memory"
     if ended.code == RELEASED:
         return "released"

@@ -12,7 +12,7 @@ const POINTS_OF_A_LOOK = 700;
 const MOST_ROWS = 500;
 // Not decisions: parts of a change that has a line of its own, and what the curves show.
 const LESSER = new Set(["evaluated", "sealed", "healing", "healed", "serving", "committed-first", "digest", "step", "snapshot", "copying", "copied"]);
-const GRAVE = new Set(["lost", "evicted", "failed", "rolled-back", "replaced", "unsaved"]);
+const GRAVE = new Set(["lost", "evicted", "failed", "rolled-back", "replaced", "unsaved", "diverged"]);
 const PHASES = ["starting", "healing", "training", "serving", "leaving", "lost"];
 const AXES = { loss: 1, records_per_second: 0, workers: 0 };
 const NAMES = { loss: "training loss", records_per_second: "records per second", workers: "workers" };

@@ -30,7 +30,13 @@ def written_by(write: Callable[[str], object] | None, path: str) -> None:
     if write is None:
         raise BadModel(NO_RESULT)
     with made_beside(path, Path(path).name) as written:
-        write(str(written))
+        try:
+            write(str(written))
+        except OSError as error:
+            if not isinstance(name := error.filename, str) or Path(name).is_relative_to(written.parent):
+                raise
+            # Another file than the result: that is no matter of the result's disk.
+            raise RuntimeError(f"job.result: {error}") from error
         if not written.exists():
             raise BadModel(
                 f"job.result: the function has written nothing at {written}, the path that it is given"

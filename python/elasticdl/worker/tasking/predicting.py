@@ -22,10 +22,11 @@ import pyarrow.parquet
 
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.shard import Task
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.readers.reader import BadRecords, Reader
 from elasticdl.data.writers.tableload import TableLoad
-from elasticdl.errors import BadData, BadSetting, Unwritable
+from elasticdl.errors import BadData, BadModel, BadSetting, Unwritable
 from elasticdl.files.drafts import new_draft
 from elasticdl.files.predictions import part_name
 from elasticdl.spec.jobspec import CSV
@@ -68,8 +69,12 @@ class Processing:
     """
 
     def __init__(self, processor: Any, worker: int) -> None:
-        """`worker`: index of this worker."""
-        self._process = processor.process
+        """`worker`: index of this worker. Raises BadModel if the processor processes nothing."""
+        if not callable(process := getattr(processor, "process", None)):
+            raise BadModel(
+                f"{type(processor).__name__}: a processor of predictions has a method process(self, predictions, worker_id); define it"
+            )
+        self._process = process
         parameters = inspect.signature(self._process).parameters.values()
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._takes_tasks = sum(one.kind in positional for one in parameters) >= 3
@@ -128,7 +133,7 @@ class Predicting:
             model.prepare(sample)
             kept = self._kept(sample)
             predicted = model.predict(model.convert(sample), 0, 0)
-        self._check(predicted, len(sample), str(first))
+        self._check(predicted, len(sample), _named(first))
         self._nothing: Predictions = {name: one[:0] for name, one in predicted.items()}
         self._nothing_kept: Mapping[str, npt.NDArray[Any]] = {name: one[:0] for name, one in kept.items()}
         if twice := sorted({SHARD, RECORD, *predicted}.intersection(kept)):
@@ -214,7 +219,7 @@ class Predicting:
         if made is not None:
             count, kept, batch = made
             predicted = self._model.predict(batch, task, chunk)
-            self._check(predicted, count, str(place))
+            self._check(predicted, count, _named(place))
             if self._processing is not None:
                 self._processing.add(predicted)
         if self._target.directory is None:
@@ -312,6 +317,11 @@ def _unwritable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unwritable(f"predictions can't be written to {path}", error, "start the job again") from None
+
+
+def _named(task: Task) -> str:
+    """Return what people call these records."""
+    return f"{task.shard.name} from record {task.start} (counted from 0) on"
 
 
 def _as_user_sees(predicted: Predictions) -> Any:
