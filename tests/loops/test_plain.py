@@ -202,10 +202,10 @@ def test_an_error_of_another_file_than_the_result_is_the_programs(tmp_path: Path
     def full(path: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(RuntimeError, match="job.result: .*No such file or directory"):
+    with pytest.raises(RuntimeError, match=r"job\.result: .*No such file or directory"):
         written_by(lambda path: (tmp_path / "none" / "rates.txt").read_text(), str(tmp_path / "result"))
     for write in (full, lambda path: Path(path, "inside").write_text("")):
-        with pytest.raises(OSError, match="No space|No such file"):
+        with pytest.raises(OSError, match=r"No space|No such file"):
             written_by(write, str(tmp_path / "result"))
     assert not [*tmp_path.iterdir()]
 

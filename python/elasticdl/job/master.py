@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
-from elasticdl.cluster.local.place import Place, own_place
+from elasticdl.cluster.local.place import JobPlace, Place, own_place
 from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
@@ -30,8 +30,8 @@ from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.job.datafiles import (
     check_classes,
     check_columns,
-    open_job_data,
     leave_mark,
+    open_job_data,
     predictions_draft,
     remove_tables,
 )
