@@ -147,6 +147,27 @@ def test_a_job_from_start_to_end(place: JobPlace, spec: JobSpec) -> None:
     assert not (place.path / "token").exists()
 
 
+def test_a_job_that_is_over_before_anybody_listens_is_shown_from_its_events(
+    place: JobPlace, spec: JobSpec
+) -> None:
+    recorder = Recorder()
+    master = """
+    from dataclasses import replace
+    from elasticdl.master.reporting.history import HistoryEvent
+    from elasticdl.master.reporting.statusstore import FileStatusStore
+    store = FileStatusStore(place)
+    heard = JobEvent(time.time(), "note", "", 1, 1, "heard")
+    await_watcher()
+    server.publish(heard)
+    for told in (heard, replace(heard, time=heard.time + 1, text="told to nobody"),
+                 replace(heard, time=heard.time + 2, kind="finished", text="over")):
+        store.tell(HistoryEvent(told))
+    end(0, status="finished", steps=1)
+    """
+    supervise(place, spec, lambda: recorder, argv(master))
+    assert recorder.lines == ["note: heard", "note: told to nobody", "finished: over", "closed"]
+
+
 def test_the_workers_are_started_beside_the_master(place: JobPlace, spec: JobSpec) -> None:
     master = """
     from elasticdl.cluster.local.processes import LocalCluster

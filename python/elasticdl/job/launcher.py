@@ -185,6 +185,7 @@ class Watch:
         self._display: Display | None = None
         self._early: list[str] = []
         self._is_closed = False
+        self._has_ended = False  # the last event was shown
         self._lock = threading.Lock()  # the display, `_early`, `_is_closed` and `since`
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -212,7 +213,19 @@ class Watch:
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(_DRAW_SECONDS)
+            if not self._thread.is_alive() and not self._has_ended:
+                self._catch_up()
         self._close()
+
+    def _catch_up(self) -> None:
+        """Show what masters have written down and nobody has heard: a short job may be over before this thread has a connection."""
+        from elasticdl.master.reporting.statusstore import FileStatusStore
+
+        if self._display is None:
+            return
+        for told in FileStatusStore(self._place).peek():
+            if told.event.time > self.since:
+                self._show(told.event)
 
     def _close(self) -> None:
         with self._lock:
@@ -269,6 +282,7 @@ class Watch:
             if isinstance(seen, JobEvent):
                 if seen.kind == EventKind.FAILED:
                     self.failure = seen.text
+                self._has_ended = self._has_ended or seen.kind in (EventKind.FAILED, EventKind.FINISHED)
                 self.since = max(self.since, seen.time)
                 self._display.event(seen)
             else:
