@@ -17,12 +17,12 @@ class LastBits:
     """What was said first of a final view.
 
     Attributes:
-        view: which; 0: none.
+        view: which, None before anybody has spoken.
         worker: who said it.
         digest: of its state's bits (hexadecimal).
     """
 
-    view: ViewId = 0
+    view: ViewId | None = None
     worker: str = ""
     digest: str = ""
 
