@@ -26,10 +26,12 @@ if size == "images":
     layers = [torch.nn.Unflatten(1, (1, 28, 28))]
     for channels, following in ((1, 32), (32, 64)):
         layers += [torch.nn.Conv2d(channels, following, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
-    layers += [torch.nn.Flatten(), torch.nn.Linear(1600, 10), torch.nn.ReLU()]
+    layers += [torch.nn.Flatten(), torch.nn.Linear(1600, 10)]
+else:
+    layers.pop()  # the last layer has no activation
 torch.manual_seed(1)
 data = torch.utils.data.TensorDataset(torch.randn(RECORDS, LAYERS[size][0]), torch.randint(10, (RECORDS,)))
-model = torch.nn.Sequential(*layers[:-1])
+model = torch.nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 writes, end = True, steps + WARM
 if form == "job":

@@ -112,9 +112,8 @@ def test_only_the_code_of_a_release_proves_that_a_worker_was_to_leave() -> None:
     assert recall(ReplicaSet(1, 1), history, ()).replicas[0].faults == 2
     assert cause_of(ended(worker(0), RELEASED)) == "released"
     assert cause_of(ended(worker(0), 0)) == "exit code 0"
-    assert (
-        cause_of(ended(worker(0), NO_MEMORY)) == f"exit code {NO_MEMORY}"
-    )  # a program may end with any code
+    # Of a server only: a program may end itself with any code.
+    assert cause_of(ended(worker(0), NO_MEMORY)) == f"exit code {NO_MEMORY}"
 
 
 def test_short_lives_wait_longer_and_longer() -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadData, BadInput
+from elasticdl.files.drafts import replace_file
+from elasticdl.files.permissions import PRIVATE
 from elasticdl.files.predictions import mark_of, marked_draft_of
 from elasticdl.spec.jobspec import JobKind
 
@@ -83,7 +85,7 @@ def _remove_tables(place: Place, spec: JobSpec, mark: str) -> None:
 
 def leave_mark(place: JobPlace) -> None:
     """Keep by what name `remove_leftovers` finds unfinished files of tasks: the token goes with the job's last process. Raises OSError."""
-    (place.path / _MARK).write_text(mark_of(place.key(Key.DATA)))
+    replace_file(place.path / _MARK, mark_of(place.key(Key.DATA)), PRIVATE)
 
 
 def remove_leftovers(place: JobPlace) -> None:

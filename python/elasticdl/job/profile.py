@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from elasticdl.cluster.cluster import process_name
@@ -16,6 +15,7 @@ from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import BadSetting, JobFailed, MasterAway, Unwritable
 from elasticdl.files.output import made_beside
 from elasticdl.job.asking import ask
+from elasticdl.spec.edge import check_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def profile(place: JobPlace, steps: int, output: Path) -> Profile:
         raise BadSetting(f"--steps is between 1 and {MOST_STEPS}; received {steps}")
     if output.is_dir():
         raise BadSetting(f"--output is the name of a file; {output} is a directory")
-    _try(output)
+    check_target("output", output, directory=False)  # else the steps would be recorded for nothing
     if not place.running():
         raise BadSetting(f"{place.name} has ended; only a job that runs can be profiled")
     made = ask(place, lambda client: _collected(client, steps))
@@ -61,18 +61,6 @@ def profile(place: JobPlace, steps: int, output: Path) -> Profile:
     except OSError as error:
         raise Unwritable(f"the profile can't be written to {output}", error, "ask for another one") from error
     return made
-
-
-def _try(output: Path) -> None:
-    """Raise BadSetting if nothing can be written beside `output`: the steps would be recorded for nothing."""
-    folder = next(one for one in output.absolute().parents if one.exists())
-    try:
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise BadSetting(
-            f"--output: the profile can't be written to {output}: {error.strerror}; name another file"
-        ) from error
 
 
 def _collected(client: JobClient, steps: int) -> Profile:

@@ -30,7 +30,7 @@ _PREFERRED, _INHERITED = "1000", "0"
 _OOM_SCORE = "/proc/self/oom_score_adj"
 _AUTOGROUP = "/proc/self/autogroup"
 """Linux shares the processors between sessions before it looks at the processes in them (sched(7), "The autogroup feature")."""
-_WAY, _SHARE = 10, 0
+_WAITING, _WORKING = 10, 0
 """Niceness of this session as a spare, a tenth of what others get of a processor that all want; and as a worker."""
 _CHANGES, _CHANGE_SECONDS = 20, 0.1
 """Linux takes one change of a session's share in so many seconds, from all users together."""
@@ -62,7 +62,7 @@ def main() -> None:
     named: Future[_Named] = Future()
     obey_term(lambda: named.result().process.drain() if named.done() else os._exit(RELEASED))
     before = _prefer(_PREFERRED)
-    _give_way(_WAY)
+    _give_way(_WAITING)
     threading.Thread(target=_await_name, args=(place, named), name="name", daemon=True).start()
     began = time.process_time()
     with contextlib.suppress(Exception):  # it fails again in the worker, which reports it
@@ -84,7 +84,7 @@ def _await_name(place: Place, named: Future[_Named]) -> None:
     line = sys.stdin.buffer.readline()
     if not line:  # the job has ended
         os._exit(RELEASED)
-    _give_way(_SHARE)
+    _give_way(_WORKING)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     try:

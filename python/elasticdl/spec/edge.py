@@ -230,7 +230,7 @@ def _check_written(spec: JobSpec, *, directory: bool) -> None:
         check_output(spec.output, directory=directory)
     for name in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
         if getattr(spec, name):
-            _check_target(name, Path(getattr(spec, name)), directory=True, beside=False)
+            check_target(name, Path(getattr(spec, name)), directory=True, beside=False)
     if spec.tensorboard_log_dir:
         _check_tensorboard(spec)
 
@@ -263,19 +263,19 @@ def _check_parts(spec: JobSpec) -> None:
     output, table = spec.output, spec.output_table
     if table is not None:
         if table.file:
-            _check_target("output", Path(table.file), directory=False)
+            check_target("output", Path(table.file), directory=False)
         return
     if os.path.lexists(output):
         what = "predictions" if spec.kind is JobKind.PREDICT else "the files of tasks"
         raise BadSetting(
             f"--output: {output!r} exists; {what} go to a new directory, so name another one, or remove it"
         )
-    _check_target("output", Path(output), directory=True)
+    check_target("output", Path(output), directory=True)
 
 
 def check_output(output: str, *, directory: bool) -> None:
     """Check that a result, one file or a directory, can be written. Raises BadSetting."""
-    _check_target("output", Path(output), directory=directory)
+    check_target("output", Path(output), directory=directory)
     try:
         check_replaceable(Path(output))
     except OSError as error:
@@ -299,7 +299,7 @@ def _check_tensorboard(spec: JobSpec) -> None:
 def check_summary(spec: JobSpec) -> None:
     """Check that the summary can be written, here whatever the job's platform. Raises BadSetting."""
     if spec.summary:
-        _check_target("summary", Path(spec.summary), directory=False)
+        check_target("summary", Path(spec.summary), directory=False)
 
 
 def absolute(spec: JobSpec) -> JobSpec:
@@ -481,7 +481,7 @@ def _meet(target: Path, flag: str, path: Path) -> bool:
     return target == path or (flag == "output" and path in target.parents)
 
 
-def _check_target(name: str, target: Path, *, directory: bool, beside: bool = True) -> None:
+def check_target(name: str, target: Path, *, directory: bool, beside: bool = True) -> None:
     """Check that `target` can be written by writing there: permission bits say too little (read-only mounts, quotas).
 
     What is written `beside` it first needs the directory above, which for a volume of its own nobody may write to.
