@@ -67,3 +67,12 @@ def test_no_module_of_the_master_imports_a_framework() -> None:
         "for m in pkgutil.walk_packages([f'{elasticdl.__path__[0]}/{p}'], f'elasticdl.{p}.')]"
     )
     assert loaded(statement).isdisjoint(FRAMEWORKS)
+
+
+def test_a_master_that_opens_data_has_no_numpy() -> None:
+    """Nor pyarrow: it looks into neither records nor states, and importing both takes longer than all else of its start."""
+    statement = (
+        "import elasticdl.job.master, elasticdl.master.running.runner, elasticdl.master.running.outputs; "
+        "import elasticdl.data.readers.madetables, elasticdl.data.readers.recordfiles"
+    )
+    assert loaded(statement).isdisjoint(("numpy", "pyarrow"))

@@ -25,8 +25,6 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elasticdl._core import crc32c
 from elasticdl.checkpoint.manifest import (
     FORMAT,
@@ -223,6 +221,8 @@ def _part(folder: Path, body: object) -> Part:
 
 def read_state(path: Path) -> State:
     """Read the state of the checkpoint whose manifest is at `path`. Raises BadData, naming the file, if it is damaged."""
+    import numpy as np  # masters read manifests alone
+
     manifest = read_body(path, {Kind.GROUP: read_group})
     check_sizes(manifest.sizes())  # before as much memory is taken
     body = np.empty(manifest.size, np.uint8)

@@ -11,16 +11,17 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasticdl._core import crc32c
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import TransferFailed
 from elasticdl.files import reading
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _MAGIC = b"EDLSTATE"
 _FORMAT = 4
@@ -99,6 +100,8 @@ def read_head(head: object) -> tuple[RunningSums, bool, Best | None, Mapping[str
 
 def encode(state: State) -> bytearray:
     """Return the state's bytes."""
+    import numpy as np  # not at the top: masters know states by their heads alone
+
     head = json.dumps(
         {
             "state": asdict(state.id),
@@ -123,6 +126,8 @@ def decode(data: bytes | bytearray | memoryview) -> State:
     Raises:
         TransferFailed: wrong magic, format, length or checksum.
     """
+    import numpy as np
+
     view = memoryview(data)
     if len(view) < _PREFIX.size + 4:
         raise TransferFailed(f"a state of {len(view)} bytes is too short")

@@ -13,7 +13,6 @@ import shutil
 import tarfile
 import zlib
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -140,6 +139,8 @@ def job_text(
     name: str, namespace: str, uid: str, submitted_at: float, master: str, *, own_policy: bool
 ) -> str:
     """Write `job.json`, which `open_pod` reads."""
+    from importlib.metadata import version  # not at the top: local jobs ask for none
+
     body = {
         "format": FORMAT,
         "version": version("elasticdl"),
@@ -155,6 +156,8 @@ def job_text(
 
 def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master: bool) -> PodPlace:
     """Open the place of this pod. Raises BadSetting if what is mounted is not a job's, or of another format or version."""
+    from importlib.metadata import version
+
     try:
         body = reading.fields(reading.load_file(folder / "job.json"))
     except (OSError, ValueError) as error:

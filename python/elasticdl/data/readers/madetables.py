@@ -11,14 +11,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pyarrow as pa
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from elasticdl.errors import BadData
 from elasticdl.files.drafts import replacing
 from elasticdl.files.permissions import PRIVATE, PRIVATE_FOLDER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS = 4096
 """Of a row group: small enough that a task which needs a few of them decodes little."""
@@ -87,6 +87,8 @@ class MadeTables:
             )
 
     def _write(self, origin: str, made: Made, file: BinaryIO) -> None:
+        import pyarrow.parquet  # every process of every job has a place for tables; few have a table
+
         content = hashlib.blake2b(made.schema.serialize(), digest_size=16)
         with pyarrow.parquet.ParquetWriter(
             file, made.schema, compression="zstd", write_page_checksum=True
@@ -100,6 +102,9 @@ class MadeTables:
 
 def about(path: Path) -> tuple[str, Any]:
     """Return what names the content of a table, and what its maker says besides. Raises BadData."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
     try:
         found = pyarrow.parquet.read_metadata(path).metadata or {}
         return found[_MARK].decode(), json.loads(found[_ABOUT])

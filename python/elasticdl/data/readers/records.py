@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
+if TYPE_CHECKING:  # masters open data and read no record
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
