@@ -212,7 +212,7 @@ def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path
         # the last step of an epoch has data for one of them only
         assert sum({"read", "compute"} <= one for one in found) >= 3
 
-    place, most = find("test"), 8
+    place, most = find("test"), 100  # more than there are while another command starts, on any machine
     with JobClient(place.control_address, place.token()) as client:
         profile = client.profile(most)
         first = next(profile)
@@ -220,6 +220,7 @@ def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path
         second = ask_for_profile()
         assert (second.returncode, "is being profiled already" in second.stderr) == (2, True)
         kill(workers[first.worker])
+        (tmp_path / "go").touch()  # the others' remaining steps need not take their time
         rest = list(profile)
     (missing,) = (one for one in rest if isinstance(one, Missing))
     assert missing.text.startswith(f"{first.worker} has recorded ")
