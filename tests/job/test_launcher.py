@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -331,8 +332,9 @@ def test_two_interrupts_end_everything_at_once(
     assert not place.sockets.exists()
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 def test_nothing_is_left_when_the_launcher_is_killed(
-    submit: Callable[[str], subprocess.Popen[str]], place: JobPlace
+    submit: Callable[[str], subprocess.Popen[str]], place: JobPlace, stopped: bool
 ) -> None:
     process = submit("""
         event("note", "up")
@@ -342,6 +344,10 @@ def test_nothing_is_left_when_the_launcher_is_killed(
     masters = [found for found in left(place) if found.environ()["ELASTICDL_PROCESS"].startswith("master")]
     assert len(masters) == 1
     assert place.running()
+    if stopped:
+        masters[0].suspend()
+        while masters[0].status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)  # another process's stop has no event
     process.kill()
     process.wait(60)
     _, alive = psutil.wait_procs(masters, timeout=30)

@@ -1,12 +1,16 @@
 """The parent-death watch: how processes of a local job notice that their launcher has died, however it died.
 
 Each inherits the read end of a pipe whose write end only the launcher has, so that its death is an end of file, without
-polling. Not for orderly ends: the launcher signals its children then.
+polling. A process that is stopped (SIGSTOP) reads nothing: Linux continues it when the launcher's thread that started it has
+ended. Not for orderly ends: the launcher signals its children then.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -15,6 +19,9 @@ ENVIRONMENT = "ELASTICDL_PARENT_PIPE"
 
 ORPHANED = 1
 """Exit code of a process whose launcher has died; nobody is left to read it."""
+
+_PR_SET_PDEATHSIG = 1
+"""Of `prctl(2)`: the signal that a process gets when the thread that started it has ended."""
 
 
 def watch_parent(clean: Callable[[], None] = lambda: None) -> None:
@@ -28,6 +35,8 @@ def watch_parent(clean: Callable[[], None] = lambda: None) -> None:
         return
     descriptor = int(text)
     os.set_inheritable(descriptor, False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
     threading.Thread(target=_end_with, args=(descriptor, clean), name="parent-death", daemon=True).start()
 
 
