@@ -53,7 +53,7 @@ def survive(name: str, start: Start, data: Path, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120] * EPOCHS
-    assert summary["members"]["lost"] == 1
+    assert (summary["members"]["lost"], summary["members"]["drained"]) == (1, 1)
     assert summary["steps"] == 8 * EPOCHS
 
     (events,) = (tmp_path / "state").glob("**/events.jsonl")
