@@ -37,8 +37,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the iris data as CSV."""
-    return make("iris", tmp_path_factory.mktemp("iris"))
+    """A directory with the iris data as CSV, made once: each folder of tests that imports this fixture has one of its own."""
+    folder = tmp_path_factory.getbasetemp() / "flowers"
+    return folder if folder.exists() else make("iris", folder)
 
 
 def make(name: str, directory: Path, *options: str) -> Path:
