@@ -75,6 +75,6 @@ def test_clicks_have_rows_of_any_id(start: Start, tmp_path: Path) -> None:
     summary = start(**settings, audit=tmp_path / "audit").wait().succeeded().summary
     assert summary["records_trained"] == len(rows)
     assert audit(tmp_path / "audit").complete
-    refused = start(**settings, output=tmp_path / "m.keras").wait()
+    refused = start(**settings, num_workers=1, output=tmp_path / "m.keras").wait()
     assert refused.code == 2
     assert "no matrix of a Keras model can hold its rows; write --output_format=parquet" in refused.err
