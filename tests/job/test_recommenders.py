@@ -70,11 +70,12 @@ def test_clicks_have_rows_of_any_id(start: Start, tmp_path: Path) -> None:
         "model_params": "units=32",
         "training_data": tmp_path / "day_0",
         "data_reader_params": r"delimiter='\t'",
+        "num_workers": 1,
         "num_ps_pods": 2,
     }
     summary = start(**settings, audit=tmp_path / "audit").wait().succeeded().summary
     assert summary["records_trained"] == len(rows)
     assert audit(tmp_path / "audit").complete
-    refused = start(**settings, num_workers=1, output=tmp_path / "m.keras").wait()
+    refused = start(**settings, output=tmp_path / "m.keras").wait()
     assert refused.code == 2
     assert "no matrix of a Keras model can hold its rows; write --output_format=parquet" in refused.err
