@@ -21,7 +21,7 @@ from .test_faults import at_step, joins, kill, seen, training
 def lose_one_of_each(job: Job, workers: int) -> None:
     """Kill the first of so many workers, the master once another worker has joined, and let the last worker drain.
 
-    It drains because one fewer is wanted, by the same signal: nobody is started in its place, whose import of a framework would be for nothing.
+    It drains because one fewer is wanted, by the same signal: nobody is started in its place, who would import a framework for nothing.
     """
 
     def leave(_: JobStatus) -> bool:

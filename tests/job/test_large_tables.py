@@ -73,7 +73,9 @@ def limiting(job: Job, role: str, more: int, is_time: Callable[[str], bool]) -> 
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started; psutil would look at all that there are, fifty times a second."""
-    return [int(one) for task in Path(f"/proc/{pid}/task").glob("*/children") for one in task.read_text().split()]
+    return [
+        int(one) for task in Path(f"/proc/{pid}/task").glob("*/children") for one in task.read_text().split()
+    ]
 
 
 def limit(pid: int, more: int) -> None:
