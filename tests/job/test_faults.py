@@ -213,7 +213,8 @@ def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path
         # the last step of an epoch has data for one of them only
         assert sum({"read", "compute"} <= one for one in found) >= 3
 
-    place, most = find("test"), 40  # so many that the command has started before they are over, also on a busy machine
+    # So many that the command has started before they are over, also on a busy machine.
+    place, most = find("test"), 40
     with JobClient(place.control_address, place.token()) as client:
         profile = client.profile(most)
         first = next(profile)
