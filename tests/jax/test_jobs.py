@@ -15,8 +15,8 @@ from . import made_of, need_jax
 from .test_export import predict
 
 ZOO = Path(__file__).parent / "zoo"
-EPOCHS = 24
-"""Of 120 flowers: 192 steps, which take their time until the faults are done."""
+EPOCHS = 40
+"""Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
 def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(

@@ -12,8 +12,8 @@ from tests.job.losing import survived
 from . import NEEDS
 
 ZOO = Path(__file__).parent / "zoo"
-EPOCHS = 24
-"""Of 120 flowers: 192 steps, which take their time until the faults are done."""
+EPOCHS = 40
+"""Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
 @pytest.mark.parametrize("backend", NEEDS)

@@ -15,8 +15,8 @@ from tests.job.losing import survived
 from . import need_torch
 
 ZOO = Path(__file__).parent / "zoo"
-EPOCHS = 24
-"""Of 120 flowers: 192 steps, which take their time until the faults are done."""
+EPOCHS = 40
+"""Of 120 flowers: 320 steps, which take their time until the faults are done."""
 
 
 @pytest.fixture
