@@ -55,6 +55,7 @@ def test_a_job_survives_losses_and_its_model_predicts(begin: Start, tmp_path: Pa
     begin(
         command="predict",
         job_name="predicting",
+        num_workers=1,
         prediction_data=tmp_path / "census",
         trained_model=tmp_path / "model.keras",
     ).wait().succeeded()
@@ -77,7 +78,7 @@ def test_rows_of_the_old_embedding_on_servers_survive_a_worker_and_a_server(
         validation_data=tmp_path / "clicks",
         num_workers=2,
         num_ps_pods=2,
-        num_epochs=EPOCHS,
+        num_epochs=EPOCHS // 2,
         audit=tmp_path / "audit",
         output=tmp_path / "model.keras",
         witness_seconds=2,
@@ -91,5 +92,5 @@ def test_rows_of_the_old_embedding_on_servers_survive_a_worker_and_a_server(
     assert summary["roll_backs"] == 0
     report = audit(tmp_path / "audit")
     assert report.complete
-    assert report.records == report.trained == RECORDS * EPOCHS
+    assert report.records == report.trained == RECORDS * EPOCHS // 2
     assert summary["metrics"]["val_probs_auc"] > 0.9, "it knows nothing"

@@ -20,9 +20,10 @@ from tests.modelfiles import FILE, FULL, LIFE, commit, job_of, prepared, records
 __all__ = ["FILE", "FULL", "LIFE", "commit", "records"]
 
 _CODE = tempfile.TemporaryDirectory(prefix="elasticdl-jax-")
-# The same small programs are compiled again and again, here and in processes of jobs: it is half of the time of these tests.
+# The same small programs are compiled again and again, here and in processes of jobs and of other tests, which import this and take what
+# is there: it is half of the time of these tests.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _CODE.name)
 os.environ |= {
-    "JAX_COMPILATION_CACHE_DIR": _CODE.name,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }

@@ -37,8 +37,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the iris data as CSV."""
-    return make("iris", tmp_path_factory.mktemp("iris"))
+    """A directory with the iris data as CSV, made once: each folder of tests that imports this fixture has one of its own."""
+    folder = tmp_path_factory.getbasetemp() / "flowers"
+    return folder if folder.exists() else make("iris", folder)
 
 
 def make(name: str, directory: Path, *options: str) -> Path:
@@ -116,7 +117,10 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @contextlib.contextmanager
 def starting(folder: Path) -> Iterator[Start]:
-    """Start jobs in a folder: settings as keyword arguments, to train unless told otherwise; nothing of them may be left at the end."""
+    """Start jobs in a folder: settings as keyword arguments, to train unless told otherwise; nothing of them may be left at the end.
+
+    They have no spare process unless it is asked for: it imports a framework in vain in a job that loses one worker and then ends.
+    """
     state = folder / "state"
     jobs: list[Job] = []
     inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(folder)}
@@ -130,8 +134,8 @@ def starting(folder: Path) -> Iterator[Start]:
         **settings: object,
     ) -> Job:
         has_zoo = command != "run" and "job_command" not in settings
-        zoo = {"model_zoo": ROOT / "model_zoo"} if has_zoo else {}
-        settings = {**zoo, "job_name": "test", **settings}
+        of_model = {"model_zoo": ROOT / "model_zoo", "spare_process": False} if has_zoo else {}
+        settings = {**of_model, "job_name": "test", **settings}
         summary = folder / f"summary-{len(jobs)}.json"
         line = [
             *within,

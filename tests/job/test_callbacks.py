@@ -54,6 +54,7 @@ def test_the_writer_is_killed_while_it_saves_the_best_model_and_then_all_that_he
         num_minibatches_per_task=2,
         global_batch_size=16,
         num_epochs=2 * EPOCHS,
+        spare_process=True,
     )
     digests = []
     for place in (calm := tmp_path / "calm", rough := tmp_path / "rough"):

@@ -89,6 +89,7 @@ def test_a_killed_job_goes_on_with_any_number_of_servers(
         job = plain(
             checkpoint_dir_for_init=folder,
             num_ps_pods=servers,
+            num_workers=2 if servers == 2 else 1,
             output=output,
             audit=records,
         )

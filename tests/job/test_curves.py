@@ -14,7 +14,7 @@ from .test_faults import at_step, kill, training
 
 ZOO = Path(__file__).parent / "zoo"
 STEPS = 100
-EPOCHS = 10
+EPOCHS = 4
 
 
 def disturb(job: Job, go: Path) -> None:
@@ -29,7 +29,7 @@ def disturb(job: Job, go: Path) -> None:
 def test_integer_sums_give_bit_equal_weights(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A linear model, integers in [-8, 8], plain SGD: every sum is exact, so the final bits must be equal."""
+    """A linear model, integers in [-8, 8], plain SGD: every sum is exact, so the final bits must be those of one worker."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     digests = []
     for disturbed in (False, True):
@@ -40,7 +40,7 @@ def test_integer_sums_give_bit_equal_weights(
             model_zoo=ZOO,
             model_def="integers.custom_model",
             training_data=tmp_path / "integers.csv",
-            num_workers=3,
+            num_workers=3 if disturbed else 1,
             minibatch_size=4,
             num_minibatches_per_task=2,
             global_batch_size=16,

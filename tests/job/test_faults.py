@@ -43,6 +43,7 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         audit=tmp_path / "audit",
         output=tmp_path / "iris.npz",
         witness_seconds=2,
+        spare_process=True,
     )
 
 

@@ -24,7 +24,8 @@ from .test_faults import at_step, held, joins, kill, replaced, seen, stop_held, 
 
 @pytest.fixture
 def begin(plain: Start, tmp_path: Path) -> Start:
-    return functools.partial(plain, audit=tmp_path / "audit", output=tmp_path / "tallied.npz")
+    made = {"audit": tmp_path / "audit", "output": tmp_path / "tallied.npz"}
+    return functools.partial(plain, spare_process=True, **made)
 
 
 def result_in(directory: Path) -> tuple[np.ndarray, float]:

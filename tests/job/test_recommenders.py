@@ -70,6 +70,7 @@ def test_clicks_have_rows_of_any_id(start: Start, tmp_path: Path) -> None:
         "model_params": "units=32",
         "training_data": tmp_path / "day_0",
         "data_reader_params": r"delimiter='\t'",
+        "num_workers": 1,
         "num_ps_pods": 2,
     }
     summary = start(**settings, audit=tmp_path / "audit").wait().succeeded().summary

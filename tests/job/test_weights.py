@@ -78,7 +78,7 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(
     predict("from-file", trained_model=tmp_path / "petals.npz", num_workers=1).wait().succeeded()
     go.unlink()
     job = predict(
-        "from-checkpoint", checkpoint_dir_for_init=saved, num_workers=4, relaunch_on_worker_failure=100
+        "from-checkpoint", checkpoint_dir_for_init=saved, num_workers=3, relaunch_on_worker_failure=100
     )
     disturb(job, go, "predicting")
     summary = job.wait().succeeded().summary

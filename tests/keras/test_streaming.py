@@ -109,8 +109,8 @@ def test_a_layer_that_keras_does_not_save_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-ROWS, WIDTH = 1 << 20, 128
-"""A table of 512 MiB."""
+ROWS, WIDTH = 1 << 19, 128
+"""A table of 256 MiB."""
 MORE = 192 << 20
 """Bytes that a process may use to write it."""
 

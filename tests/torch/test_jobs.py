@@ -73,6 +73,7 @@ def test_a_job_survives_the_loss_of_workers_and_master_and_a_joiner(
     job = begin(
         command="predict",
         job_name="predicting",
+        num_workers=1,
         prediction_data=iris / "train",
         trained_model=tmp_path / "flowers.pt2",
         output=tmp_path / "predicted",

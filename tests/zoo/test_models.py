@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,7 +54,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-RESNET50, MOBILENET = keras.applications.ResNet50, keras.applications.MobileNetV2
+RESNET50, MOBILENET = functools.cache(keras.applications.ResNet50), keras.applications.MobileNetV2
+"""Two entries have the same ResNet50, which takes seconds to make."""
 
 
 def assert_like(small: keras.Model, whole: keras.Model) -> None:

@@ -17,7 +17,7 @@ import optax
 
 import elasticdl
 
-SECONDS = 0.5
+SECONDS = float(os.environ.get("PACE", "0.5"))
 """Of a batch, while the file in the environment variable GO is missing: faults have their moments."""
 
 job = elasticdl.init(seed=3)

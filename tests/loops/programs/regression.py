@@ -12,7 +12,7 @@ import numpy as np
 
 import elasticdl
 
-SECONDS = 0.5
+SECONDS = float(os.environ.get("PACE", "0.5"))
 """Of a batch, while the file in the environment variable GO is missing: faults have their moments."""
 
 job = elasticdl.init(seed=3)
