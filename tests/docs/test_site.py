@@ -18,24 +18,15 @@ from elasticdl import errors, keras, reference
 CONTRACT = ROOT / "python" / "elasticdl" / "worker" / "contract"
 
 
-ONE_NAVIGATION = """
-import runpy, furo
-make = furo._compute_navigation_tree
-furo._compute_navigation_tree = lambda context: make(context) if context["pagename"] == "README" else ""
-runpy.run_module("docs.site", run_name="__main__")
-"""
-"""Makes the site with the navigation on its first page alone: the same list of all pages on each of them is a third of the time."""
-
-
-def make(site: Path, root: Path = ROOT, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *(words or ("-m", "docs.site")), str(site)]
+def make(site: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "docs.site", str(site)]
     return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
-    done = make(folder, ROOT, "-c", ONE_NAVIGATION)
+    done = make(folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return folder
