@@ -96,6 +96,12 @@ class Testbed:
         """Run kubectl as the administrator and return what it prints."""
         return self.control_plane.kubectl(*arguments, check=check, stdin=stdin)
 
+    def cordon(self, node: str, *, away: bool = True) -> None:
+        """Let no more pods be placed on a node, or again if it is not `away`."""
+        change = {"spec": {"unschedulable": away or None}}
+        if self.control_plane.patch(f"/api/v1/nodes/{node}", change) is None:
+            raise RuntimeError(f"{node} is not changed")
+
     def lose(self, node: Node) -> None:
         """Take a node's power and cable away at once."""
         self.network.cut(node.number)
