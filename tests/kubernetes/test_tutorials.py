@@ -17,6 +17,7 @@ import pytest
 from elasticdl.cluster.kubernetes.api import Api, resource_of
 from elasticdl.tools import doctor
 
+from . import binaries, nodeless
 from .control_plane import ControlPlane
 from .image import IMAGE
 from .jobs import ROOT, SECONDS, Job, api_of, left
@@ -59,8 +60,11 @@ def script(path: Path, text: str) -> None:
 def stand_ins(clone: Path) -> None:
     """Lay out an environment whose programs need no nodes and build nothing; what the builders are asked for stands in `asked`."""
     tools = clone / ".venv" / "bin"
-    for name in ("elasticdl", "kubectl"):
-        script(tools / name, f'exec {sys.executable} -m tests.kubernetes.nodeless {name} "$@"')
+    stand_in = f"exec {sys.executable} -m tests.kubernetes.nodeless"
+    script(tools / "elasticdl", f'{stand_in} elasticdl "$@"')
+    # what needs no node needs no other program first
+    cases = f'{"|".join(nodeless.ON_NODES)}) {stand_in} kubectl "$@" ;;'
+    script(tools / "kubectl", f'case "$1" in {cases} esac\nexec {binaries.folder() / "cluster"} kubectl "$@"')
     script(tools / "python", f'exec {sys.executable} "$@"')
     for name in ("docker", "buildah", "load-image"):
         script(tools / name, f'echo {name} "$@" >> {clone}/asked')
