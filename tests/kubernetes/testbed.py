@@ -58,14 +58,20 @@ class Testbed:
                 binary, self.folder / "control", self.network.address, self.network.enter()
             )
             self.control_plane.add_node_users([f"node{number}" for number in range(1, nodes + 1)])
-            self.control_plane.start()
             pause = self.folder / "pause.tar"
-            images.of_one_program(programs / "pause", PAUSE, pause)
-            for number in range(1, nodes + 1):
-                kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
-                folder = self.folder / f"node{number}"
-                node = Node(number, binary, folder, kubeconfig, self.network, lent)
-                self.nodes.append(node)
+
+            def prepare() -> None:
+                images.of_one_program(programs / "pause", PAUSE, pause)
+                for number in range(1, nodes + 1):
+                    kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
+                    folder = self.folder / f"node{number}"
+                    self.nodes.append(Node(number, binary, folder, kubeconfig, self.network, lent))
+
+            # tens of thousands of links to the layers, which the disk makes while the API server starts
+            with ThreadPoolExecutor(1) as preparing:
+                prepared = preparing.submit(prepare)
+                self.control_plane.start()
+                prepared.result()
 
             def begin(node: Node) -> None:
                 node.start()
