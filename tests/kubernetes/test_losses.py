@@ -24,7 +24,7 @@ AWAY_SECONDS = 10.0
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 MASTERS = 7
 """Masters that are lost: one more than the tries that a Job has unless it says otherwise."""
-LONG = 300
+LONG = 200
 """Epochs of a job that loses one thing after the other."""
 
 
@@ -34,7 +34,7 @@ def lose_master(job: Job, workers: int) -> None:
     back = len(job.events("master"))
     job.lose(before)
     wait_for("the next master", lambda: len(job.events("master")) > back, SECONDS)
-    job.further(workers)
+    job.past(job.steps() + 5, workers)
 
 
 def replaced(job: Job, pod: str, workers: int) -> None:
@@ -138,7 +138,7 @@ def test_nodes_go_away_under_a_program_that_was_sent_along(
                 ),
                 SECONDS,
             )
-            job.further(workers=3)
+            job.past(job.steps() + 5, workers=3)
         job.further(workers=3)
     job.go()
     summary = job.summary()
@@ -230,7 +230,7 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
         SECONDS,
     )
     ready.control_plane.recover_api_server()
-    job.further(workers=3)
+    job.past(job.steps() + 5, workers=3)
     job.go()
     summary = job.summary()
     job.proven(LONG)
