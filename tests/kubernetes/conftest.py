@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,13 +10,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from elasticdl import cli
 from elasticdl.cluster.kubernetes import rbac
 from elasticdl.cluster.kubernetes.api import Api
 
 from . import binaries, layers, testbed
 from .control_plane import ControlPlane
 from .image import build_image, missing_tools
-from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
+from .jobs import Job, api_of, left
 from .namespaces import own_namespace
 from .node import Node
 from .processes import alone, wait_for
@@ -156,8 +155,9 @@ def image(image_to_be: ImageToBe | None) -> ImageToBe:
 def ready(cluster: Testbed, image: ImageToBe) -> Testbed:
     """The cluster with the image on all nodes, and the rights that jobs need."""
     image.wait()
+    api = api_of(cluster)
     for body in rbac.objects("default"):
-        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        api.create(body)
     return cluster
 
 
@@ -180,11 +180,10 @@ def start(ready: Testbed, tmp_path: Path) -> Iterator[Start]:
             job.process.kill()
             job.process.wait()
         print(job.output.read_text())
-        stopped = subprocess.run(
-            [ELASTICDL, "stop", job.name, "--namespace=default"],
-            env=environment(ready), capture_output=True, text=True, check=False, timeout=SECONDS,
-        )  # fmt: skip
-        print(stopped.stdout, stopped.stderr)
+        # as the command that a test of how jobs end starts, without the price of a process
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KUBECONFIG", str(ready.kubeconfig))
+            cli.run(["stop", job.name, "--namespace=default"])
     wait_for("the end of all that the job made", lambda: not left(api), 120.0)
 
 

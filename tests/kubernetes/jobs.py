@@ -25,8 +25,8 @@ from .testbed import Testbed
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
 SECONDS = 300.0
-EPOCHS, RECORDS = 200, 120
-"""Of the paced job, which lasts for minutes: on a busy machine some workers come much later than others."""
+EPOCHS, RECORDS = 120, 120
+"""Of the paced job, which lasts for two minutes at least: on a busy machine some workers come much later than others."""
 
 
 @dataclass
@@ -94,6 +94,10 @@ class Job:
         """Run kubectl in the job's namespace."""
         return self.cluster.kubectl(f"--namespace={self.api.namespace}", *arguments)
 
+    def lose(self, pod: str) -> None:
+        """Delete a pod by force, as `kubectl delete --force --grace-period=0` does, without the price of a process."""
+        self.api.delete("Pod", pod, grace=0)
+
     def status(self) -> dict[str, Any]:
         """Return how the job stands, as its master wrote it last; empty if nobody could be asked."""
         try:
@@ -125,17 +129,34 @@ class Job:
         wait_for(f"step {step} of {self.name} with {workers} workers", reached, SECONDS)
 
     def further(self, workers: int, steps: int = 5) -> None:
-        """Wait until so many workers have trained some steps from now on."""
-        self.past(self.steps() + steps, workers)
+        """Wait until so many workers have each committed some steps from now on, and that many train."""
+        last = self.steps() + steps
+
+        def reached() -> bool:
+            assert self.process.poll() is None, self.output.read_text()
+            return (
+                sum(step >= last for step in self.committed()) >= workers and len(self.training()) >= workers
+            )
+
+        wait_for(f"{steps} more steps of {self.name} with {workers} workers", reached, SECONDS)
 
     def steps(self) -> int:
         """Return how many steps the workers have written down as committed: this needs nobody's answer."""
-        lines = [
-            line
+        return max(self.committed(), default=0)
+
+    def committed(self) -> list[int]:
+        """Return the last step that each worker which ever was has written down as committed, 0 if none."""
+        return [
+            max(
+                (
+                    int(line.split()[2])
+                    for line in path.read_text().splitlines()
+                    if line.startswith("committed")
+                ),
+                default=0,
+            )
             for path in (self.data / f"{self.name}.audit").glob("*.audit")
-            for line in path.read_text().splitlines()
         ]
-        return max((int(line.split()[2]) for line in lines if line.startswith("committed")), default=0)
 
     def pods(self, role: str) -> list[dict[str, Any]]:
         """Return the pods of a role that are not on their way out."""

@@ -18,7 +18,8 @@ from elasticdl.tools import survey
 
 from . import binaries
 
-_ON_NODES = ("cp", "exec", "wait")
+ON_NODES = ("cp", "exec", "wait")
+"""Commands of kubectl that need a node; all others are its own."""
 
 
 def elasticdl(arguments: list[str]) -> int:
@@ -48,14 +49,12 @@ def _make_workers(arguments: list[str]) -> None:
 
 
 def kubectl(arguments: list[str]) -> int:
-    """Run kubectl; of what needs a running pod, see that there is that pod."""
-    if arguments[0] in _ON_NODES:
-        names = [one.partition(":")[0] for one in arguments[1:] if not one.startswith("-")]
-        at = {"exec": 0, "wait": 1}.get(arguments[0], 1 if ":" in arguments[2] else 0)
-        (namespace,) = [one for one in arguments if one.startswith("--namespace=")]
-        arguments = ["get", "pod", names[at], namespace]
+    """Of a command that needs a running pod, see that there is that pod."""
+    names = [one.partition(":")[0] for one in arguments[1:] if not one.startswith("-")]
+    at = {"exec": 0, "wait": 1}.get(arguments[0], 1 if ":" in arguments[2] else 0)
+    (namespace,) = [one for one in arguments if one.startswith("--namespace=")]
     program = binaries.folder() / "cluster"
-    os.execv(program, [str(program), "kubectl", *arguments])
+    os.execv(program, [str(program), "kubectl", "get", "pod", names[at], namespace])
 
 
 if __name__ == "__main__":

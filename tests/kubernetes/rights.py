@@ -47,6 +47,12 @@ def may(
     return bool(answer["status"]["allowed"])
 
 
+def group_of(kind: str) -> str:
+    """Return the API group of a kind, empty for the core's."""
+    _, prefix, group, *_ = PATHS[kind].split("/")
+    return group if prefix == "apis" else ""
+
+
 def account_name(namespace: str, account: str) -> str:
     """Return a service account's name as a user."""
     return f"system:serviceaccount:{namespace}:{account}"

@@ -30,11 +30,11 @@ def test_the_command_of_a_laptop_trains_on_a_cluster(start: Start, tmp_path: Pat
         training_data="/data/digits/train",
         job_name="test-mnist",
         num_workers=2,
-        num_epochs=30,
+        num_epochs=20,
     )
     summary = job.summary()
     assert summary["status"] == "finished"
-    job.proven(30, summary["records_trained"] // 30)
+    job.proven(20, summary["records_trained"] // 20)
     evaluate = [sys.executable, str(ROOT / "examples/evaluate.py"), str(data / "test-mnist.keras")]
     subprocess.run([*evaluate, str(data / "digits/heldout"), "0.95"], check=True)
     _evaluates_and_predicts(job, start)

@@ -24,7 +24,7 @@ AWAY_SECONDS = 10.0
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 MASTERS = 7
 """Masters that are lost: one more than the tries that a Job has unless it says otherwise."""
-LONG = 300
+LONG = 200
 """Epochs of a job that loses one thing after the other."""
 
 
@@ -32,9 +32,9 @@ def lose_master(job: Job, workers: int) -> None:
     """Delete the master's pod by force, and wait until the next one speaks of so many workers."""
     (before,) = job.names("master")
     back = len(job.events("master"))
-    job.kubectl("delete", "pod", before, "--grace-period=0", "--force")
+    job.lose(before)
     wait_for("the next master", lambda: len(job.events("master")) > back, SECONDS)
-    job.further(workers)
+    job.past(job.steps() + 5, workers)
 
 
 def replaced(job: Job, pod: str, workers: int) -> None:
@@ -76,15 +76,16 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
         wait_for("steps without the API", lambda: job.steps() > before + 20, SECONDS)
         # The next group has to be journalled first, so from now on the others wait.
         (gone, *_) = job.names("worker")
-        job.kubectl("delete", "pod", gone, "--grace-period=0", "--force")
+        job.lose(gone)
         # An API server that has just started knows nothing of what was before. The master may have heard of the deletion, which may be
         # the last that has happened; but of what happens between two restarts it can't hear.
         for change in ("before", "between"):
-            ready.kubectl("label", "namespace", "default", "--overwrite", f"changed={change}")
+            labels = {"metadata": {"labels": {"changed": change}}}
+            assert ready.control_plane.patch("/api/v1/namespaces/default", labels)
             ready.control_plane.lose_api_server()
             ready.control_plane.recover_api_server()
     replaced(job, gone, workers=3)
-    assert "too old resource version" in job.kubectl("logs", master)
+    assert "too old resource version" in "\n".join(job.api.log(master, "master"))
     for _ in range(MASTERS):
         lose_master(job, workers=3)
     assert len(job.events("master")) == MASTERS
@@ -101,12 +102,12 @@ def spread(ready: Testbed, job: Job, node: Node) -> None:
     workers = job.names("worker")
     if any(job.node_of(worker) != node.name for worker in workers):
         return
-    ready.kubectl("cordon", node.name)
+    ready.cordon(node.name)
     try:
-        job.kubectl("delete", "pod", workers[0], "--grace-period=0", "--force")
+        job.lose(workers[0])
         replaced(job, workers[0], workers=3)
     finally:
-        ready.kubectl("uncordon", node.name)
+        ready.cordon(node.name, away=False)
 
 
 @pytest.mark.timeout(1800)
@@ -137,7 +138,7 @@ def test_nodes_go_away_under_a_program_that_was_sent_along(
                 ),
                 SECONDS,
             )
-            job.further(workers=3)
+            job.past(job.steps() + 5, workers=3)
         job.further(workers=3)
     job.go()
     summary = job.summary()
@@ -163,7 +164,7 @@ def lost(ready: Testbed, node: Node) -> Iterator[None]:
 @pytest.mark.timeout(1800)
 def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, tmp_path: Path) -> None:
     first, second = ready.nodes
-    ready.kubectl("cordon", second.name)
+    ready.cordon(second.name)
     try:
         job = start(**{**paced(tmp_path), "checkpoint_dir": "/data/snapshots", "checkpoint_steps": 10})
         wait_for(
@@ -171,13 +172,13 @@ def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, 
             lambda: bool(job.names("master")) and bool(job.node_of(job.names("master")[0])),
             SECONDS,
         )
-        ready.kubectl("cordon", first.name)
-        ready.kubectl("uncordon", second.name)
+        ready.cordon(first.name)
+        ready.cordon(second.name, away=False)
         job.past(25, workers=3)
         assert {job.node_of(name) for name in job.names("worker")} == {second.name}
     finally:
-        ready.kubectl("uncordon", first.name)
-        ready.kubectl("uncordon", second.name)
+        ready.cordon(first.name, away=False)
+        ready.cordon(second.name, away=False)
     with lost(ready, second):
         command = f"kubectl taint node {second.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         wait_for("advice", lambda: command in job.status().get("reason", ""), SECONDS)
@@ -204,14 +205,14 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
     )
     job.past(5, workers=3)
     for pod in job.names("worker")[:2]:
-        job.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        job.lose(pod)
         replaced(job, pod, workers=3)
     for pod in job.names("worker")[:2]:
         of(ready, job.node_of(pod)).kill_container(job.api.get("Pod", pod))
         replaced(job, pod, workers=3)
     # deleted as an eviction deletes it: with its grace period, in which it leaves at a step boundary
     drained = job.names("worker")[0]
-    job.kubectl("delete", "pod", drained, "--wait=false")
+    job.api.delete("Pod", drained)
     replaced(job, drained, workers=3)
     # out of memory, which the next life has more of
     hungry = job.names("worker")[1]
@@ -229,7 +230,7 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
         SECONDS,
     )
     ready.control_plane.recover_api_server()
-    job.further(workers=3)
+    job.past(job.steps() + 5, workers=3)
     job.go()
     summary = job.summary()
     job.proven(LONG)

@@ -130,7 +130,7 @@ def test_losses_and_evaluations_of_pods_are_on_the_page(start: Start, ready: Tes
     with opened(ready, job.name, job.api.namespace) as page:
         wait_for("an evaluation", lambda: "val_loss" in page.ask("series")["series"], SECONDS)
         worker = job.names("worker")[0]
-        job.kubectl("delete", "pod", worker, "--grace-period=0", "--force")
+        job.lose(worker)
 
         def is_lost() -> bool:
             spans = [span for row in page.ask("timeline")["rows"] for span in row["spans"]]

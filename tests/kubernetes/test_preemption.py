@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import Start
 from .image import IMAGE
-from .jobs import SECONDS, Job, paced
+from .jobs import SECONDS, Job, api_of, paced
 from .processes import wait_for
 from .testbed import Testbed
 
@@ -28,19 +28,26 @@ def six_units(ready: Testbed) -> Iterator[Testbed]:
             "metadata": {"name": name},
             "value": value,
         }
-        ready.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        api_of(ready).create(body)
     for node in ready.nodes:
         capacity(ready, node.name, "3")
     yield ready
     for node in ready.nodes:
         capacity(ready, node.name, "0")
+    for name in ("high", "low"):
+        api_of(ready).delete("PriorityClass", name)
 
 
 def capacity(cluster: Testbed, node: str, units: str) -> None:
-    patch = json.dumps({"status": {"capacity": {UNIT: units}}})
-    cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", f"--patch={patch}")
-    path = "-o=jsonpath={.status.allocatable.example\\.com/unit}"
-    wait_for(f"{units} units", lambda: cluster.kubectl("get", "node", node, path) == units, 60.0)
+    plane, path = cluster.control_plane, f"/api/v1/nodes/{node}"
+    assert plane.patch(f"{path}/status", {"status": {"capacity": {UNIT: units}}})
+
+    def allocatable() -> bool:
+        return bool(
+            json.loads(plane.get(path) or "{}").get("status", {}).get("allocatable", {}).get(UNIT) == units
+        )
+
+    wait_for(f"{units} units", allocatable, 60.0)
 
 
 def urgent(cluster: Testbed, name: str, units: int) -> None:
@@ -54,11 +61,19 @@ def urgent(cluster: Testbed, name: str, units: int) -> None:
     }
     spec = {"priorityClassName": "high", "containers": [container], "terminationGracePeriodSeconds": 0}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    api_of(cluster).create(body)
 
 
 def phase(cluster: Testbed, name: str) -> str:
-    return cluster.kubectl("get", "pod", name, "-o=jsonpath={.status.phase}")
+    return str(api_of(cluster).get("Pod", name)["status"]["phase"])
+
+
+def leave(cluster: Testbed, *names: str) -> None:
+    """Delete urgent pods, and wait until they have gone."""
+    api = api_of(cluster)
+    for name in names:
+        api.delete("Pod", name, grace=1)
+    wait_for("the end of urgent pods", lambda: not any(api.has("Pod", name) for name in names), SECONDS)
 
 
 def taken(job: Job) -> set[str]:
@@ -95,7 +110,7 @@ def test_two_jobs_give_way_to_an_urgent_pod_and_grow_back(
             for worker in job.status()["workers"]:
                 assert worker["state"] in ("training", "evaluating", "pending", "ended")
     finally:
-        six_units.kubectl("delete", "pod", "urgent", "--now")
+        leave(six_units, "urgent")
     for job in jobs:
         job.further(workers=3)
         job.go()
@@ -133,7 +148,7 @@ def test_the_high_half_of_a_job_is_never_taken(start: Start, six_units: Testbed,
         assert len(running()) == 3
         assert taken(job) == {f"worker-{index}-1" for index in range(3, 6)}
     finally:
-        six_units.kubectl("delete", "pod", *names, "--now")
+        leave(six_units, *names)
     job.further(workers=6)
     job.go()
     job.summary()

@@ -71,7 +71,7 @@ def test_servers_and_a_node_go_away(start: Start, ready: Testbed, tmp_path: Path
     job, drawn = begin(start, tmp_path)
     servers = whole(job)
     apart(job, servers)
-    job.kubectl("delete", "pod", servers[0], "--grace-period=0", "--force")
+    job.lose(servers[0])
     servers = whole(job, without=servers[0])
     apart(job, servers)
     of(ready, job.node_of(servers[1])).kill_container(job.api.get("Pod", servers[1]))

@@ -43,8 +43,8 @@ def test_strangers_are_refused_logged_and_counted(start: Start, tmp_path: Path) 
     heard: list[StreamEvent] = []
 
     def told(acceptor: str, why: str) -> bool:
-        log = job.kubectl("logs", master["metadata"]["name"])
-        return any(f"{acceptor}: connection from " in line and why in line for line in log.splitlines())
+        log = job.api.log(master["metadata"]["name"], "master")
+        return any(f"{acceptor}: connection from " in line and why in line for line in log)
 
     with closing(_core.Heart(f"tcp:{host}:{HEART_PORT}", "0" * 32, derive(token, Key.DATA), 0.1, other)):
         wait_for(

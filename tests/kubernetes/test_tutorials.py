@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -16,10 +17,12 @@ import pytest
 from elasticdl.cluster.kubernetes.api import Api, resource_of
 from elasticdl.tools import doctor
 
+from . import binaries, nodeless
 from .control_plane import ControlPlane
 from .image import IMAGE
 from .jobs import ROOT, SECONDS, Job, api_of, left
 from .processes import wait_for
+from .rights import group_of, may
 from .testbed import Testbed, write_tools
 
 PAGES = ROOT / "docs" / "tutorials"
@@ -57,8 +60,11 @@ def script(path: Path, text: str) -> None:
 def stand_ins(clone: Path) -> None:
     """Lay out an environment whose programs need no nodes and build nothing; what the builders are asked for stands in `asked`."""
     tools = clone / ".venv" / "bin"
-    for name in ("elasticdl", "kubectl"):
-        script(tools / name, f'exec {sys.executable} -m tests.kubernetes.nodeless {name} "$@"')
+    stand_in = f"exec {sys.executable} -m tests.kubernetes.nodeless"
+    script(tools / "elasticdl", f'{stand_in} elasticdl "$@"')
+    # what needs no node needs no other program first
+    cases = f'{"|".join(nodeless.ON_NODES)}) {stand_in} kubectl "$@" ;;'
+    script(tools / "kubectl", f'case "$1" in {cases} esac\nexec {binaries.folder() / "cluster"} kubectl "$@"')
     script(tools / "python", f'exec {sys.executable} "$@"')
     for name in ("docker", "buildah", "load-image"):
         script(tools / name, f'echo {name} "$@" >> {clone}/asked')
@@ -109,7 +115,7 @@ def test_a_tutorial_against_the_api(page: str, clean: ControlPlane, tmp_path: Pa
     }
 
     def quotas_are_counted() -> bool:
-        found = json.loads(clean.kubectl("get", "resourcequotas", "--all-namespaces", "-o=json"))["items"]
+        found = json.loads(clean.get("/api/v1/resourcequotas") or "")["items"]
         return all("hard" in one.get("status", {}) for one in found)
 
     output = ""
@@ -145,21 +151,18 @@ def test_who_is_bound_as_a_tutorial_says_may_submit_and_watch(
     binding["metadata"]["namespace"] = api.namespace
     control_plane.kubectl("create", "-f", "-", stdin=json.dumps(binding))
     (subject,) = binding["subjects"]
-    who = (
-        ["--as=somebody", f"--as-group={subject['name']}"]
-        if subject["kind"] == "Group"
-        else [f"--as={subject['name']}"]
-    )
+    is_group = subject["kind"] == "Group"
+    user, groups = ("somebody", [subject["name"]]) if is_group else (subject["name"], [])
     for right in (*doctor.SUBMIT, *doctor.WATCH, *doctor.LOGS, *doctor.PROBE):
-        what = ["can-i", right.verb, resource_of(right.kind), f"--subresource={right.subresource}"]
+        group, resource = group_of(right.kind), resource_of(right.kind)
         wait_for(
             f"the right to {right.verb} {right.kind}",
-            lambda what=what: (
-                control_plane.kubectl("auth", *what, *who, f"--namespace={api.namespace}", check=False)
-                == "yes\n"
+            functools.partial(
+                may, control_plane, api.namespace, user, right.verb, group, resource,
+                subresource=right.subresource, groups=groups,
             ),
             30.0,
-        )
+        )  # fmt: skip
 
 
 def test_what_the_local_tutorial_builds(tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def test_the_local_tutorial_on_real_nodes(ready: Testbed, tmp_path: Path) -> Non
             if "rm -rf" not in block and "stop" in block:
                 wait_for("the end of all that a job made", lambda: not left(api), SECONDS)
     finally:
-        ready.kubectl("uncordon", "node2")
+        ready.cordon("node2", away=False)
         ready.kubectl(
             "delete", "--ignore-not-found", "namespace/training", "priorityclass/high", "priorityclass/low"
         )

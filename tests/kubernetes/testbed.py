@@ -58,14 +58,20 @@ class Testbed:
                 binary, self.folder / "control", self.network.address, self.network.enter()
             )
             self.control_plane.add_node_users([f"node{number}" for number in range(1, nodes + 1)])
-            self.control_plane.start()
             pause = self.folder / "pause.tar"
-            images.of_one_program(programs / "pause", PAUSE, pause)
-            for number in range(1, nodes + 1):
-                kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
-                folder = self.folder / f"node{number}"
-                node = Node(number, binary, folder, kubeconfig, self.network, lent)
-                self.nodes.append(node)
+
+            def prepare() -> None:
+                images.of_one_program(programs / "pause", PAUSE, pause)
+                for number in range(1, nodes + 1):
+                    kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
+                    folder = self.folder / f"node{number}"
+                    self.nodes.append(Node(number, binary, folder, kubeconfig, self.network, lent))
+
+            # tens of thousands of links to the layers, which the disk makes while the API server starts
+            with ThreadPoolExecutor(1) as preparing:
+                prepared = preparing.submit(prepare)
+                self.control_plane.start()
+                prepared.result()
 
             def begin(node: Node) -> None:
                 node.start()
@@ -95,6 +101,12 @@ class Testbed:
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
         """Run kubectl as the administrator and return what it prints."""
         return self.control_plane.kubectl(*arguments, check=check, stdin=stdin)
+
+    def cordon(self, node: str, *, away: bool = True) -> None:
+        """Let no more pods be placed on a node, or again if it is not `away`."""
+        change = {"spec": {"unschedulable": away or None}}
+        if self.control_plane.patch(f"/api/v1/nodes/{node}", change) is None:
+            raise RuntimeError(f"{node} is not changed")
 
     def lose(self, node: Node) -> None:
         """Take a node's power and cable away at once."""
