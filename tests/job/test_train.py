@@ -59,7 +59,7 @@ def test_digits_reach_their_accuracy_and_load_without_this_package(
     start(
         model_def="mnist.mnist_subclass.custom_model",
         training_data=digits / "train",
-        num_workers=1,
+        num_workers=2,
         max_step=40,
         minibatch_size=32,
         num_epochs=0,

@@ -25,8 +25,8 @@ from .testbed import Testbed
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
 SECONDS = 300.0
-EPOCHS, RECORDS = 120, 120
-"""Of the paced job, which lasts for two minutes at least: on a busy machine some workers come much later than others."""
+EPOCHS, RECORDS = 200, 120
+"""Of the paced job, which lasts for minutes: on a busy machine some workers come much later than others."""
 
 
 @dataclass

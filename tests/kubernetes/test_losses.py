@@ -24,7 +24,7 @@ AWAY_SECONDS = 10.0
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
 MASTERS = 7
 """Masters that are lost: one more than the tries that a Job has unless it says otherwise."""
-LONG = 200
+LONG = 300
 """Epochs of a job that loses one thing after the other."""
 
 
