@@ -64,6 +64,17 @@ def test_only_what_is_no_column_is_said_to_be_none(raised: Exception, said: str)
         feed(raising(raised), None, [b"no table"])
 
 
+@pytest.mark.parametrize(("name", "separator"), [("a;b", "';'"), ("a\tb", r"'\t'"), ("a|b", "'|'")])
+def test_fields_that_are_not_separated(name: str, separator: str) -> None:
+    row = SimpleNamespace(column_names=(name,))
+    with pytest.raises(BadData) as caught:
+        feed(raising(ValueError("not a number")), row, [["1;2"]])
+    assert str(caught.value) == (
+        f"model.py: feed failed: ValueError: not a number; a record has one field, {name!r}; if {separator} separates fields, "
+        f'give --data_reader_params="delimiter={separator}"'
+    )
+
+
 @pytest.mark.parametrize("raised", [ConnectionError("away"), MemoryError()])
 def test_what_another_try_may_not_raise_is_no_bad_data(raised: Exception) -> None:
     with pytest.raises(type(raised)):

@@ -26,6 +26,10 @@ _ASKED = re.compile(
     r"\AKeyError: (?P<key>(['\"]).*\2)\Z|\AValueError: (?P<item>(['\"]).*\4) is not in list\Z"
 )
 """What Python says of a name that a dict, or a list, does not have; TensorFlow quotes it behind frames."""
+_SEPARATORS = ";\t|"
+"""What separates fields of CSV where a comma does not."""
+_SHOWN_NAME = 80
+"""Characters of a column's name that may be a whole line."""
 
 
 class MissingColumn(BadData):
@@ -66,12 +70,18 @@ def fed(user: UserModel, records: Records, mode: str, metadata: Any) -> Any:
 
 
 def feed_failure(path: Path, error: Exception, records: Records, metadata: Any, then: str = "") -> BadData:
-    """Return what is said of an exception of `feed`: of a column that the data lacks, which columns there are.
+    """Return what is said of an exception of `feed`: of a column that the data lacks, which columns there are, and of fields that are not
+    separated, what may separate them.
 
     `path`: the user's file; `metadata`: what the reader knows of the records; `then`: what is said behind.
     """
     text = f"{path}: feed failed: {describe(error, path)}{then}"
     columns = list(records.arrays if isinstance(records, Columns) else getattr(metadata, "column_names", ()))
+    if len(columns) == 1 and (one := next((one for one in _SEPARATORS if one in columns[0]), "")):
+        return BadData(
+            f"{text}; a record has one field, {columns[0][:_SHOWN_NAME]!r}; if {one!r} separates fields, give "
+            f'--data_reader_params="delimiter={one!r}"'
+        )
     found = _ASKED.match(why(error))
     if not columns or found is None:
         return BadData(text)
