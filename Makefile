@@ -74,7 +74,7 @@ setup-mxnet: setup
 
 # The tests of MXNet models, which are skipped in the other environment.
 test-mxnet: setup-mxnet
-	.venv-mxnet/bin/pytest tests/mxnet tests/frameworks/test_contract.py -k mxnet
+	.venv-mxnet/bin/pytest $(TWO) tests/mxnet tests/frameworks/test_contract.py -k mxnet
 
 # Those against a real API server, without nodes: they need no root.
 test-api: setup
