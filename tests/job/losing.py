@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.audit import audit
-from elasticdl.cluster.local.place import find
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
-from elasticdl.control.transport.client import JobClient
+from elasticdl.control.protocol.status import EventKind, JobEvent
 
 from .conftest import Job
 from .test_evaluation import master_of
-from .test_faults import at_step, joins, kill, seen, training
+from .test_faults import at_step, joins, kill, scale, seen, training
 
 
 def lose_one_of_each(job: Job, workers: int) -> None:
@@ -23,17 +21,10 @@ def lose_one_of_each(job: Job, workers: int) -> None:
 
     It drains because one fewer is wanted, by the same signal: nobody is started in its place, who would import a framework for nothing.
     """
-
-    def leave(_: JobStatus) -> bool:
-        place = find("test")
-        with JobClient(place.control_address, place.token()) as client:
-            client.scale(workers - 1)
-        return True
-
     at_step(job, 3, lambda status: kill(training(status)[0]))
     joins(job, workers + 1)
     os.kill(master_of(job), signal.SIGKILL)
-    at_step(job, 8, leave)
+    at_step(job, 8, scale(workers - 1))
     for item in seen(job):
         if isinstance(item, JobEvent) and item.kind == EventKind.DRAINED:
             break

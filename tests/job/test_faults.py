@@ -111,6 +111,18 @@ def kill(worker: WorkerStatus, number: int = signal.SIGKILL) -> bool:
     return True
 
 
+def scale(workers: int) -> Callable[[JobStatus], bool]:
+    """Return what asks the job for so many workers."""
+
+    def act(_: JobStatus) -> bool:
+        place = find("test")
+        with JobClient(place.control_address, place.token()) as client:
+            client.scale(workers)
+        return True
+
+    return act
+
+
 def joins(job: Job, count: int) -> None:
     """Wait until so many workers have joined since the job began."""
     names: set[str] = set()
@@ -243,15 +255,6 @@ def test_drained_workers_leave_without_a_trace_one_returns_as_a_new_one_and_one_
                 process.kill()
                 return True
         return False
-
-    def scale(workers: int) -> Callable[[JobStatus], bool]:
-        def act(_: JobStatus) -> bool:
-            place = find("test")
-            with JobClient(place.control_address, place.token()) as client:
-                client.scale(workers)
-            return True
-
-        return act
 
     at_step(long_job, 3, kill_master)
     at_step(long_job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
