@@ -1,7 +1,7 @@
 """What a group costs: after a kill, while a worker joins, per step, and until the first step; against torchft and plain Keras.
 
-Run it alone: `python benchmarks/recovery.py`. It measures whole jobs from outside, with default settings; times of commits come from a
-callback of the benchmark's own model, which computes next to nothing, so that what is left is the group's. torchft lives in
+Run it alone: `python benchmarks/recovery.py`. It measures whole jobs from outside, with default settings; times of commits come from the
+optimizer of the benchmark's own model, which computes next to nothing, so that what is left is the group's. torchft lives in
 `.bench/venv`, beside the torch of `benchmarks/ring.py`.
 """
 
