@@ -7,8 +7,8 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +30,8 @@ SCRIPT = """
 SELECT number, word, twice FROM numbers
 TO TRAIN linear WITH train.epoch=1, train.batch_size=64 LABEL twice INTO twices;
 SELECT number, word FROM numbers ORDER BY number DESC
-TO PREDICT results.seen WITH predict.into='append' USING twices
+TO PREDICT results.seen WITH predict.into='append' USING twices;
+SELECT number, word, twice FROM numbers TO EXPLAIN twices WITH explain.rows=50
 """
 
 
@@ -120,11 +121,19 @@ class Watcher:
             self.lines += [line for _, line in self._api.follow_log(pod, container)]
 
 
+@contextmanager
+def locked(server: Server, table: str) -> Iterator[Callable[[], None]]:
+    """Keep others from reading and writing a table until the yielded function is called."""
+    with closing(dbapi.connect(server.table().url)) as database, database.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield database.rollback
+
+
 @pytest.mark.timeout(1800)
 def test_rows_are_trained_and_predicted_once_and_no_one_else_sees_the_password(
     ready: Testbed, server: Server, volume: Path, tmp_path: Path
 ) -> None:
-    """The pod that writes the results is killed in the middle of its transaction."""
+    """The pod that reads the rows of the training is killed in its SELECT, the one that writes the results in its transaction."""
     api = api_of(ready)
     words = [
         ELASTICDL, "sql", SCRIPT, "-o", "json", "--database_secret=hr", "--store=/data/models", "--num_workers=1",
@@ -136,38 +145,44 @@ def test_rows_are_trained_and_predicted_once_and_no_one_else_sees_the_password(
     said = tmp_path / "said.txt"
     with (
         Watcher(api) as watcher,
-        closing(dbapi.connect(server.table().url)) as database,
-        database.cursor() as cursor,
+        locked(server, "numbers") as unlock_numbers,
+        locked(server, "results") as unlock_results,
         open(said, "w") as file,
     ):
-        cursor.execute("LOCK TABLE results IN ACCESS EXCLUSIVE MODE")
         process = subprocess.Popen(
             words, cwd=tmp_path, env=ours, stdout=subprocess.PIPE, stderr=file, text=True
         )
-        try:
-            asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%results%'"
+
+        def lose(table: str, unlock: Callable[[], None]) -> None:
+            """Kill the pod that waits for a table, and let its successor have it."""
+            asked = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{table}%'"
 
             def waits() -> bool:
                 assert process.poll() is None, said.read_text()
                 return server.ask(asked) == [(1,)]
 
-            wait_for("the pod that writes", waits, 3 * SECONDS)  # after all of a training
+            wait_for(f"the pod that waits for {table}", waits, 3 * SECONDS)  # maybe after all of a training
             # its process runs a moment before its node says so
             wait_for("its phase", lambda: watcher.newest()["status"]["phase"] == "Running", SECONDS)
-            writer = watcher.newest()
-            node = next(one for one in ready.nodes if one.name == writer["spec"]["nodeName"])
-            node.kill_container(writer)
-            name = writer["metadata"]["name"]
+            lost = watcher.newest()
+            node = next(one for one in ready.nodes if one.name == lost["spec"]["nodeName"])
+            node.kill_container(lost)
+            name = lost["metadata"]["name"]
             wait_for("its successor", lambda: watcher.newest()["metadata"]["name"] != name, SECONDS)
-            database.rollback()
+            unlock()
+
+        try:
+            lose("numbers", unlock_numbers)
+            lose("results", unlock_results)
             out, _ = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
             print(said.read_text())
         assert process.returncode == 0
         wait_for("the end of all that was made", lambda: not left(api), 120.0)
-    ((trained,), (written,)) = map(json.loads, out.splitlines())
+    (trained,), (written,), explained = map(json.loads, out.splitlines())
     assert (trained["rows"], trained["validation_rows"], written["rows"]) == (ROWS - 40, 40, ROWS)
+    assert {row["feature"] for row in explained} == {"number", "word"}
     assert server.ask("SELECT count(*), count(DISTINCT number), count(seen) FROM results") == [(ROWS,) * 3]
     (version,) = (volume / "models/twices").iterdir()
     assert audit(version / "audit").complete

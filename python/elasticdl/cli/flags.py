@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from elasticdl.spec import edge, refused
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, settings_of
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.setting import Setting
 
 JOB_FILE = click.Option(

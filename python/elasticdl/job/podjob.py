@@ -25,9 +25,9 @@ from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.files import reading
 from elasticdl.master.reporting.history import event_from_line
 from elasticdl.master.reporting.statusstore import CURVES, EVENTS, STATUS, SUMMARY, TOLD
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.machine import check_scale
+from elasticdl.spec.nearest import nearest
 
 _ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")
 LOOK_SECONDS = 0.5

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.keras.stepcallbacks import ZooFile, refused_callback
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
+from elasticdl.spec.nearest import nearest
 
 if TYPE_CHECKING:
     from elasticdl.catalog.catalog import Catalog

@@ -22,7 +22,7 @@ from elasticdl.keras.held import array_of
 from elasticdl.keras.library import KERAS, Library, library_of
 from elasticdl.keras.loss import may_be, shape_of
 from elasticdl.keras.shown import show
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe

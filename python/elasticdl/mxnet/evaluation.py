@@ -16,8 +16,8 @@ from elasticdl.control.protocol.metricstates import Metric, MetricCatalog, State
 from elasticdl.errors import BadData, BadModel
 from elasticdl.mxnet import building
 from elasticdl.mxnet.runtime import seed_chunk
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.spec.nearest import nearest
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from elasticdl.query.ownsettings import why_not_in_with
 from elasticdl.query.script import Place
 from elasticdl.query.statements import Attributes, Evaluate, Explain, Predict, Train
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import SETTINGS, JobKind, settings_of
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import Value
 from elasticdl.tabular.network import MODEL_ATTRIBUTES
 

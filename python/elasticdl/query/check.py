@@ -13,7 +13,7 @@ from elasticdl.errors import BadInput, BadStatement
 from elasticdl.query.script import Place
 from elasticdl.query.statements import Evaluate, Explain, Predict, Query, Train
 from elasticdl.spec.databases import quoted
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import ColumnList, Name, names
 from elasticdl.tabular.kinds import Kind, kind_of
 

@@ -24,9 +24,10 @@ from elasticdl.query.session import Session, placed
 from elasticdl.query.source import Into
 from elasticdl.query.statements import Explain
 from elasticdl.query.using import check_table, foreseen, taken, use, write
-from elasticdl.spec.edge import check_zoo, nearest
+from elasticdl.spec.edge import check_zoo
 from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.modelfile import check_model_file
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular import template
 from elasticdl.tabular.features import Plan
 from elasticdl.tabular.importance import SHUFFLES, Importance, sized

@@ -27,7 +27,7 @@ from elasticdl.query.statements import (
     Train,
 )
 from elasticdl.query.tokens import Kind, Piece, Token
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import (
     SIGNATURES,
     SYNONYMS,

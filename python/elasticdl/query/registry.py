@@ -7,7 +7,6 @@ nobody does: a file says for which run they stay.
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import json
 import os
@@ -26,6 +25,7 @@ from elasticdl.errors import BadSetting, Unwritable
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.permissions import PRIVATE, PRIVATE_FOLDER
 from elasticdl.files.reading import fields, load_file
+from elasticdl.spec.nearest import nearest
 
 COMMIT = "model.json"
 """The file of a version that is written last."""
@@ -253,14 +253,7 @@ class Store:
                 f"the model {name} has no version that begins with {prefix!r}; it has {', '.join(known[-5:])}"
             )
         known = [one for one in self._names() if self._versions(one)]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = (
-            f"; did you mean {near[0]}?"
-            if near
-            else "; SHOW MODELS lists them"
-            if known
-            else "; there is none yet"
-        )
+        hint = nearest(name, known) or ("; SHOW MODELS lists them" if known else "; there is none yet")
         return BadSetting(f"there is no model {name} in {self.path}{hint}")
 
     @contextmanager

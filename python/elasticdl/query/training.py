@@ -217,7 +217,7 @@ def _is_own(statement: Train, wanted: Wanted) -> bool:
     if target is None or target_of(target.name) is not None:
         return True
     if "." not in target.name:
-        from elasticdl.spec.edge import nearest
+        from elasticdl.spec.nearest import nearest
 
         raise target.place.error(
             f"there is no model {target.name!r}{nearest(target.name.lower(), KINDS)}; there are {', '.join(KINDS)}, with _classifier or "

@@ -16,8 +16,8 @@ from elasticdl.control.protocol.metricstates import Metric, MetricCatalog, State
 from elasticdl.errors import BadData, BadModel
 from elasticdl.reference.building import Batch, feed, given
 from elasticdl.reference.models import Arrays, Evaluated, Model
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import Mode
+from elasticdl.spec.nearest import nearest
 from elasticdl.worker.contract.evaluation import MetricValue
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel

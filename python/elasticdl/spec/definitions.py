@@ -14,7 +14,7 @@ from pathlib import Path
 from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import successor
 from elasticdl.spec.earliernames import is_served
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.zoo import imported_file, imported_package, parse, zoo_name
 
 _STAR = "*"

@@ -6,7 +6,6 @@ and leaves nothing behind; what the model file contains is `modelfile.py`'s busi
 
 from __future__ import annotations
 
-import difflib
 import glob
 import importlib.util
 import os
@@ -35,6 +34,7 @@ from elasticdl.spec.jobspec import (
     why_not_of_loop,
     why_not_of_tasks,
 )
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.program import name_of
 from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
@@ -167,12 +167,6 @@ def notes(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> list[str
         for name, raw in given.items()
     ]
     return [f"{where} {note}" for where, note in said if note]
-
-
-def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """Return `; did you mean X?`, or nothing if no name is near."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 def check_zoo(spec: JobSpec) -> None:

@@ -7,9 +7,10 @@ a pod looks: that is `cluster/kubernetes/manifests.py`.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from elasticdl.spec.nearest import nearest
 
 Fragment = dict[str, Any]
 
@@ -137,12 +138,9 @@ def _check_keys(body: Mapping[str, Any], known: tuple[str, ...], where: str) -> 
             continue
         if key in _OWNED:
             raise ValueError(f"{where}{key} is ElasticDL's own: {_OWNED[key]}")
-        raise ValueError(f"{where}{key} is unknown{_nearest(key, known)}; known are {', '.join(known)}")
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
-    return f", did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"{where}{key} is unknown{nearest(key, known).replace(';', ',')}; known are {', '.join(known)}"
+        )
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec import entrypoints
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.zoo import imported_file, parse, resolve
 
 GROUP = "elasticdl.frameworks"

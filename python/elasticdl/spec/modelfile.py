@@ -15,7 +15,6 @@ from pathlib import Path
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec.definitions import check_imports_of, definitions, may_define, names_near, parsed
 from elasticdl.spec.earlier import check_imports
-from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import (
     Definition,
     ModelFileRules,
@@ -24,6 +23,7 @@ from elasticdl.spec.framework import (
     framework_of,
 )
 from elasticdl.spec.jobspec import SETTINGS, JobKind, JobSpec
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.zoo import resolve
 
 _RETURNING = {"model_def", "loss", "optimizer", "feed"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticdl.errors import BadSetting
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import Value
 from elasticdl.tabular.features import Network
 
@@ -82,10 +82,8 @@ def network_of(target: str | None, attributes: Mapping[str, Value]) -> Wanted:
     """Return the model that is asked for. Raises BadSetting for values that mean nothing."""
     found = target_of(target)
     if found is None:
-        near = difflib.get_close_matches(str(target), KINDS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         raise BadSetting(
-            f"there is no model {target!r}{hint}; there are {', '.join(KINDS)}, with _classifier or _regressor"
+            f"there is no model {target!r}{nearest(str(target), KINDS)}; there are {', '.join(KINDS)}, with _classifier or _regressor"
         )
     kind, task = found
     units = attributes.get("model.hidden_units", (128, 64))
@@ -124,9 +122,9 @@ def _arguments(attributes: Mapping[str, Value]) -> dict[str, Value]:
         if prefix != "optimizer":
             continue
         if name not in OPTIMIZER_ARGUMENTS:
-            near = difflib.get_close_matches(name, OPTIMIZER_ARGUMENTS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise BadSetting(f"{key} is unknown{hint}; there are {', '.join(OPTIMIZER_ARGUMENTS)}")
+            raise BadSetting(
+                f"{key} is unknown{nearest(name, OPTIMIZER_ARGUMENTS)}; there are {', '.join(OPTIMIZER_ARGUMENTS)}"
+            )
         if not isinstance(value, int | float):
             raise BadSetting(f"{key} is a number, TRUE or FALSE; got {_shown(value)}")
         found[name] = value
@@ -135,8 +133,7 @@ def _arguments(attributes: Mapping[str, Value]) -> dict[str, Value]:
 
 def _one_of(name: str, value: Value, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value.lower() not in known:
-        near = difflib.get_close_matches(str(value).lower(), known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = nearest(str(value).lower(), known)
         raise BadSetting(f"{name}: {_shown(value)} is unknown{hint}; there are {', '.join(known)}")
     return value.lower()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.becoming import (
     LONGEST,
     Became,
@@ -132,8 +132,7 @@ class _Table:
             raise _refused(item, f"{name} is the label")
         known = self.others(frozenset())
         if name.name not in known:
-            near = difflib.get_close_matches(name.name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it gives {', '.join(known[:20])}"
+            hint = nearest(name.name, known) or f"; it gives {', '.join(known[:20])}"
             raise _refused(item, f"the SELECT gives no column {name.name!r}{hint}", name)
         kind = kind_of(self._schema.field(name.name).type)
         if kind is None or name.name not in self._statistics.columns:

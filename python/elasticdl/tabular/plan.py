@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from elasticdl.errors import BadData
 from elasticdl.spec.databases import as_written
+from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.becoming import Became, becomes, input_name
 from elasticdl.tabular.columns import ColumnList, Value
 from elasticdl.tabular.features import IdFeature, Input, Label, LabelKind, NumberFeature, Plan, Reason
@@ -61,7 +61,7 @@ def derive(
     rows = statistics.rows if rows is None else rows
     if label not in schema.names:
         raise BadData(
-            f"there is no column {label!r}{_near(label, schema.names)}; the label is one of {_list(schema.names)}"
+            f"there is no column {label!r}{nearest(label, schema.names)}; the label is one of {_list(schema.names)}"
         )
     if not rows:
         raise BadData("there are no rows to train on")
@@ -253,11 +253,6 @@ def _positive(attributes: Mapping[str, Value], name: str, otherwise: int) -> int
     if type(value) is not int or value < 1:
         raise BadSetting(f"{name} is a number of 1 or more; got {value!r}")
     return value
-
-
-def _near(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _list(names: Sequence[str]) -> str:

@@ -18,8 +18,16 @@ def pinned(tensors: Any, device: torch.device) -> Any:
     return (
         tensors
         if device.type == "cpu"
-        else _mapped(tensors, lambda one: one.pin_memory() if one.device.type == "cpu" else one)
+        else _mapped(tensors, lambda one: separate(one).pin_memory() if one.device.type == "cpu" else one)
     )
+
+
+def separate(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without what `expand` has repeated in the same memory: PyTorch does not copy such to pinned memory."""
+    repeated = tensor.layout == torch.strided and any(
+        size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return tensor.contiguous() if repeated else tensor
 
 
 def moved(tensors: Any, device: torch.device) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticdl.data.plan.shard import Task
 from elasticdl.errors import BadData, BadInput, BadModel
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel

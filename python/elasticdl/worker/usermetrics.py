@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.errors import BadModel
-from elasticdl.spec.edge import nearest
+from elasticdl.spec.nearest import nearest
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 

@@ -348,7 +348,7 @@ def find(name: str) -> JobPlace:
     for choice in (exact, running, candidates):
         if choice:
             return choice[-1]
-    from elasticdl.spec.edge import nearest  # which no process of a job needs
+    from elasticdl.spec.nearest import nearest  # which no process of a job needs
 
     names = [place.name for place in places()]
     known = f"there are {', '.join(names[-5:])}" if names else "there are no jobs"

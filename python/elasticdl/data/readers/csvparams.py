@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.data.readers.reader import Metadata
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,8 @@ def csv_params(params: Mapping[str, Any]) -> CSVParams:
     known = ("header", "delimiter")
     for name in params:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
             raise BadSetting(
-                f"--data_reader_params: the CSV reader's parameters are header and delimiter; got {name}{hint}"
+                f"--data_reader_params: the CSV reader's parameters are header and delimiter; got {name}{nearest(name, known)}"
             )
     headers: dict[Any, bool | None] = {True: True, False: False, "true": True, "false": False, "auto": None}
     header = params.get("header", "auto")

@@ -6,8 +6,7 @@ dictionaries are their values); a type that has no such form is refused before a
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from elasticdl.data.readers.reader import Metadata
 from elasticdl.data.readers.records import Columns, Records
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec.nearest import nearest
 
 
 def corrupt(path: str, record: int, what: str) -> str:
@@ -53,7 +53,7 @@ def table_params(params: Mapping[str, Any]) -> TableParams:
     for name in params:
         if name not in known:
             raise BadSetting(
-                f"--data_reader_params: a table has the parameters rows and columns; got {name}{_hint(name, known)}"
+                f"--data_reader_params: a table has the parameters rows and columns; got {name}{nearest(name, known)}"
             )
     rows = params.get("rows", Rows.COLUMNS.value)
     if rows not in list(Rows):
@@ -165,14 +165,9 @@ def _chosen(schema: pa.Schema, params: TableParams, path: str) -> pa.Schema:
     for name in params.columns:
         if name not in names:
             raise BadSetting(
-                f"--data_reader_params: {path} has no column {name!r}{_hint(name, names)}; it has {', '.join(names)}"
+                f"--data_reader_params: {path} has no column {name!r}{nearest(name, names)}; it has {', '.join(names)}"
             )
     return pa.schema([schema.field(name) for name in params.columns or names])
-
-
-def _hint(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _refusal(schema: pa.Schema, column: pa.Field, params: TableParams, path: str) -> str:
