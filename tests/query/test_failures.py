@@ -168,6 +168,30 @@ GRAMMAR = {
         "  SELECT 1 TO TRAIN dnn WITH train.epohc=3 LABEL y INTO m",
         "                             ^^^^^^^^^^^",
     ),
+    "an attribute of the model that is spelt wrong": (
+        "SELECT 1 TO TRAIN dnn WITH hiden_units=[3] LABEL y INTO m",
+        "my.sql:1: hiden_units is unknown; did you mean model.hidden_units?",
+        "  SELECT 1 TO TRAIN dnn WITH hiden_units=[3] LABEL y INTO m",
+        "                             ^^^^^^^^^^^",
+    ),
+    "an attribute of training without its prefix": (
+        "SELECT 1 TO TRAIN linear WITH epoch=5 LABEL y INTO m",
+        "my.sql:1: epoch is unknown; write train.epoch",
+        "  SELECT 1 TO TRAIN linear WITH epoch=5 LABEL y INTO m",
+        "                                ^^^^^",
+    ),
+    "an attribute of the optimizer without its prefix": (
+        "SELECT 1 LABEL y INTO m; SELECT 1 TO TRAIN dnn WITH learning_rate=0.1 LABEL y INTO m",
+        "my.sql:1: learning_rate is unknown; write optimizer.learning_rate",
+        "  SELECT 1 LABEL y INTO m; SELECT 1 TO TRAIN dnn WITH learning_rate=0.1 LABEL y INTO m",
+        "                                                      ^^^^^^^^^^^^^",
+    ),
+    "a setting of the job without its prefix": (
+        "SELECT 1 TO TRAIN dnn WITH num_workers=4 LABEL y INTO m",
+        "my.sql:1: num_workers is a setting of the job; write engine.num_workers",
+        "  SELECT 1 TO TRAIN dnn WITH num_workers=4 LABEL y INTO m",
+        "                             ^^^^^^^^^^^",
+    ),
     "an attribute of another generation": (
         "SELECT 1 TO TRAIN dnn WITH train.shuffle=1000 LABEL y INTO m",
         "my.sql:1: train.shuffle is not here: rows are shuffled when they are read, and in every epoch again; leave it out",

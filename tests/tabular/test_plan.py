@@ -256,6 +256,11 @@ def test_lists_for_parts_of_a_model() -> None:
         ),
         (
             {},
+            {"attributes": {"optimizer.learning_rate": -1}},
+            "optimizer.learning_rate is a number above 0; got -1",
+        ),
+        (
+            {},
             {"columns": column_list(Call(F.LOG, (Name("xx"),)))},
             r"COLUMN LOG\(xx\): the SELECT gives no column 'xx'; did you mean x",
         ),

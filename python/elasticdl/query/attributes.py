@@ -14,7 +14,7 @@ from elasticdl.query.statements import Attributes, Evaluate, Explain, Predict, T
 from elasticdl.spec.jobspec import SETTINGS, JobKind, settings_of
 from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import Value
-from elasticdl.tabular.network import MODEL_ATTRIBUTES
+from elasticdl.tabular.network import MODEL_ATTRIBUTES, OPTIMIZER_ARGUMENTS, target_of
 
 EXPLAINED_ROWS = 10_000
 """Of a table that are explained, unless `explain.rows` says otherwise: 5 passes over them for each column are seconds."""
@@ -74,6 +74,9 @@ _SUCCESSORS = {
 """Attributes that are known and mean nothing here → what follows their name."""
 
 
+_OF_OPTIMIZERS = tuple(f"optimizer.{one}" for one in OPTIMIZER_ARGUMENTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What WITH says, in its long form.
@@ -108,6 +111,10 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
     known, kind = _known(statement)
     trains = kind is JobKind.TRAIN
     own = settings_of(kind)
+    of_ours = (
+        isinstance(statement, Train)
+        and target_of(statement.target.name if statement.target else None) is not None
+    )
     found: dict[str, Value] = {}
     settings: dict[str, object] = {}
     setters: dict[str, str] = {}
@@ -134,7 +141,7 @@ def wanted(statement: Train | Predict | Evaluate | Explain) -> Wanted:
             if problem := _problem(name, value):
                 raise error(f"{written} is {known[name]}; received {problem}")
             setting = _JOB_SETTINGS.get(name, "")
-        elif trains and prefix in ("model", "optimizer") and rest:
+        elif trains and prefix in ("model", "optimizer") and rest and not (of_ours and _strange(name)):
             setting = ""
         else:
             raise error(f"{written} {_unknown(prefix, rest, known, trains)}")
@@ -187,12 +194,21 @@ def _written(attributes: Attributes, name: str) -> str:
     return next(one for one in attributes if _long(one) == name)
 
 
+def _strange(name: str) -> bool:
+    """Tell whether it is an attribute of a model that our models do not have; a function of a model zoo may have any."""
+    return name.startswith("model.") and name.removeprefix("model.") not in MODEL_ATTRIBUTES
+
+
 def _unknown(prefix: str, rest: str, known: Collection[str], trains: bool) -> str:
     """Return what to say of an attribute that nothing here knows."""
     name = f"{prefix}.{rest}"
+    if trains and prefix == "model":
+        meant = next((one for one in (*known, *_OF_OPTIMIZERS) if one.partition(".")[2] == rest), "")
+        if meant:
+            return f"is unknown; write {meant}"
     if rest in SETTINGS and not why_not_in_with(rest) and prefix != "optimizer":
         return f"is a setting of the job; write engine.{rest}"
-    if prefix in ("model", "optimizer"):
+    if prefix in ("model", "optimizer") and not trains:
         return "is settled when a model is trained; leave it out"
     names = [*known, *(f"model.{one}" for one in MODEL_ATTRIBUTES if trains), "engine.", "optimizer."]
     others = f"; known are {', '.join(known)}, and engine.NAME for settings of the job"

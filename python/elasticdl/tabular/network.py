@@ -127,7 +127,10 @@ def _arguments(attributes: Mapping[str, Value]) -> dict[str, Value]:
             )
         if not isinstance(value, int | float):
             raise BadSetting(f"{key} is a number, TRUE or FALSE; got {_shown(value)}")
-        found[name] = value
+        if name == "learning_rate" and (isinstance(value, bool) or value <= 0):
+            raise BadSetting(f"{key} is a number above 0; got {_shown(value)}")
+        # Keras takes no whole numbers for some of them
+        found[name] = value if isinstance(value, bool) else float(value)
     return found
 
 
