@@ -219,6 +219,22 @@ def test_what_cannot_work_leaves_nothing(
     assert not (folder / "s3:").exists()
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "TO TRAIN dmn LABEL word INTO m",
+        "TO TRAIN dnn WITH train.epoch=0 LABEL word INTO m",
+        "TO PREDICT results.word WITH predict.into=newer USING m",
+        "TO EXPLAIN m WITH explain.rows=0",
+    ],
+)
+def test_a_mistake_in_the_last_statement_is_found_before_the_first_one_runs(
+    folder: Path, capfd: pytest.CaptureFixture[str], last: str
+) -> None:
+    assert command(["sql", f"SELECT 1 AS one; SELECT * FROM numbers {last}", "-o", "json"]) == 2
+    assert capfd.readouterr().out == ""
+
+
 def test_a_script_is_given_once_and_readable(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert command(["sql"]) == 2
     assert command(["sql", "SELECT 1", "-f", "a.sql"]) == 2

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting
 from elasticdl.job import podsubmit
-from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, training
+from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, reading, training
 from elasticdl.query.answer import Answer
 from elasticdl.query.registry import Store, store_of
 from elasticdl.query.session import Session
@@ -118,7 +118,7 @@ def run(
     models = Store(store_of(given, os.environ))
     source = open_source(database, tables, is_new=_is_new(database, text, filename, dry_run))
     try:
-        statements = grammar.parse(text, source.dialect, filename)
+        statements = reading.read(text, source.dialect, filename)
         if not statements:
             raise BadSetting(f"{filename}: there is no statement")
         if params and len(statements) > 1:

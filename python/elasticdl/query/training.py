@@ -100,7 +100,7 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
     Raises BadStatement before anything is made, JobFailed, Unwritable later.
     """
     wanted = attributes.wanted(statement)
-    own = _is_own(statement, wanted)
+    own = is_own(statement, wanted)
     if own and statement.label is None:
         raise statement.place.script.error(
             statement.model.place.start,
@@ -181,7 +181,7 @@ def _kept(
     summary: Mapping[str, Any],
 ) -> Version:
     epochs = _audited(entry.directory / AUDIT, state["training_rows"])
-    own = _is_own(statement, attributes.wanted(statement))
+    own = is_own(statement, attributes.wanted(statement))
     return entry.commit(
         {
             "format": FORMAT,
@@ -211,7 +211,7 @@ def _kept(
     )
 
 
-def _is_own(statement: Train, wanted: Wanted) -> bool:
+def is_own(statement: Train, wanted: Wanted) -> bool:
     """Tell whether the model is one of ours; else it is of a model zoo. Raises BadStatement for a target that is neither."""
     target = statement.target
     if target is None or target_of(target.name) is not None:
