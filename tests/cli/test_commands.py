@@ -162,6 +162,7 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["chaos", "nobody"], "say what to inject"),
         (["audit", "nothing"], "Directory 'nothing' does not exist"),
         (["audit", "."], "holds no audit"),
+        (["audit", "nothing", "."], "Directory 'nothing' does not exist"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(run: Run, here: Path, arguments: list[str], said: str) -> None:

@@ -8,9 +8,17 @@ from elasticdl.cli.flags import spec_from
 
 
 @click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False))
-def audit(directory: str) -> int:
+@click.argument(
+    "directories",
+    metavar="DIRECTORY...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+)
+def audit(directories: tuple[str, ...]) -> int:
     """Prove from the workers' records that each record of each epoch was trained exactly once.
+
+    Each directory is of one job; the first one of which that can't be proven ends the command.
 
     \b
     Example:
@@ -21,7 +29,10 @@ def audit(directory: str) -> int:
 
     from elasticdl.audit import audit as prove
 
-    click.echo(prove(Path(directory)))
+    for directory in directories:
+        if len(directories) > 1:
+            click.echo(f"{directory}:")
+        click.echo(prove(Path(directory)))
     return 0
 
 
