@@ -33,6 +33,12 @@ GRAMMAR = {
         "  TO TRAIN dnn LABL income INTO m",
         "               ^^^^",
     ),
+    "WITH behind LABEL": (
+        "SELECT * FROM t TO TRAIN dnn LABEL income WITH train.epoch=1 INTO m",
+        "my.sql:1: expected INTO with the model's name, received 'WITH'; WITH and COLUMN come before LABEL",
+        "  SELECT * FROM t TO TRAIN dnn LABEL income WITH train.epoch=1 INTO m",
+        "                                            ^^^^",
+    ),
     "an end too early": (
         "SELECT * FROM t TO TRAIN dnn LABEL income INTO",
         "my.sql:1: expected a model's name; the statement ends here",

@@ -417,7 +417,11 @@ class _Reader:
         token = self._peek()
         if token is None:
             return self._script.error(self._end, f"expected {what}; the statement ends here")
-        near = nearest(token.text.upper(), _CLAUSES) if token.kind is Kind.NAME else ""
+        word = token.text.upper()
+        if word in _CLAUSES:
+            near = "; WITH and COLUMN come before LABEL" if word in ("WITH", "COLUMN") else ""
+        else:
+            near = nearest(word, _CLAUSES) if token.kind is Kind.NAME else ""
         return self._error(token, f"expected {what}, received {token.text!r}{near}")
 
     def _error(self, token: Token, message: str) -> BadStatement:
