@@ -99,6 +99,19 @@ class DuckDBSource:
 
     def check(self, table: str, mode: Into) -> None:
         """Raise BadSetting if results can't go to a table."""
+        *above, _ = table.split(".")
+        if above:
+            sql = f"SELECT count(*) FROM information_schema.schemata WHERE lower({text(above[-1])}) IN (lower(schema_name), lower(catalog_name))"
+            with self._errors(sql):
+                ((count,),) = self._connected().execute(sql).fetchall()
+            if not count:
+                raise BadSetting(
+                    f"there is no schema {above[-1]} in {self.name} for the table {table}; make it first, or name another table"
+                )
+        self.check_existing(table, mode)
+
+    def check_existing(self, table: str, mode: Into) -> None:
+        """Raise BadSetting if results can't go to a table because one of its name is there."""
         sql = f"SELECT table_type FROM information_schema.tables WHERE {_named(table)}"
         with self._errors(sql):
             kinds = [kind for (kind,) in self._connected().execute(sql).fetchall()]
@@ -291,5 +304,8 @@ class _Target:
         self._connection.register(_INCOMING, rows)
         try:
             yield
-        finally:
-            self._connection.unregister(_INCOMING)
+        except BaseException:
+            with suppress(duckdb.Error):  # the transaction has ended, and what is said of that would hide why
+                self._connection.unregister(_INCOMING)
+            raise
+        self._connection.unregister(_INCOMING)

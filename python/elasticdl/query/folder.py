@@ -53,7 +53,7 @@ class FolderSource:
         if table in self._tables or "/" in table or table.startswith(".") or "\0" in table:
             raise BadSetting(f"{table!r} can't be the name of a file for results; name another table")
         self._duckdb.forget(table)
-        self._duckdb.check(table, Into.NEW)  # one that a statement made in memory
+        self._duckdb.check_existing(table, Into.NEW)  # one that a statement made in memory
         found = self._files(table)
         if found and mode is Into.NEW:
             raise refuse_existing(table, self.name)
