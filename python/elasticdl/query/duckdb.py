@@ -101,7 +101,8 @@ class DuckDBSource:
         """Raise BadSetting if results can't go to a table."""
         *above, _ = table.split(".")
         if above:
-            sql = f"SELECT count(*) FROM information_schema.schemata WHERE lower({text(above[-1])}) IN (lower(schema_name), lower(catalog_name))"
+            wanted = f"lower({text(above[-1])}) IN (lower(schema_name), lower(catalog_name))"
+            sql = f"SELECT count(*) FROM information_schema.schemata WHERE {wanted}"
             with self._errors(sql):
                 ((count,),) = self._connected().execute(sql).fetchall()
             if not count:
