@@ -134,6 +134,10 @@ REFUSED = {
         "SELECT number, nullif(word, 'row 7') AS word FROM numbers LABEL word INTO m",
         "TEXT:1: 1 of 1,000 rows have no word; add WHERE word IS NOT NULL, or predict those",
     ),
+    "no row to train on": (
+        "SELECT * FROM numbers TO TRAIN dnn WITH validation.fraction=0.9999 LABEL word INTO m",
+        "TEXT:1: validation.fraction=0.9999 sets all 1,000 rows apart, and leaves none to train on; make it smaller",
+    ),
     "one class": (
         "SELECT number, 'a' AS kind FROM numbers LABEL kind INTO m",
         "TEXT:1: the label 'kind' is 'a' in all rows; there is nothing to learn",
