@@ -19,6 +19,7 @@ from elasticdl.audit import audit
 from elasticdl.cli import run as command
 from elasticdl.errors import BadStatement, JobFailed
 from elasticdl.query import jobs, needs, shown, training
+from elasticdl.query.registry import Store
 from tests.job.conftest import ELASTICDL, ROOT, Job
 from tests.job.test_evaluation import master_of
 from tests.job.test_faults import at_step, joins, kill
@@ -337,6 +338,40 @@ def test_rows_for_people_and_programs() -> None:
     many = pa.table({"n": [*range(50)]})
     assert shown.table(many).endswith("… 10 more rows")
     assert len(shown.csv(many).splitlines()) == 51
+
+
+def test_broken_models_are_shown_and_dropped(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = {"target": "dnn", "label": None, "rows": {"training": 9}, "metrics": {"loss": 0.5}}
+    broken = {
+        "empty": "",
+        "fields": "{}",
+        "metrics": json.dumps(kept | {"metrics": {"loss": "low"}}),
+        "rows": json.dumps(kept | {"rows": 9}),
+        "text": '"x"',
+        "whole": json.dumps(kept),
+    }
+    for name, text in broken.items():
+        with Store(folder / "store").begin(name) as entry:
+            (entry.commit({}).directory / "model.json").write_text(text)
+    assert command(["sql", "SHOW MODELS", "-o", "json"]) == 0
+    out, err = capfd.readouterr()
+    shown_facts = {row.pop("model"): [*row.values()][1:] for row in map(dict, _lines(out))}
+    assert shown_facts == {name: [None] * 4 for name in broken} | {"whole": ["dnn", None, 9, "loss 0.5"]}
+    said = [line for line in err.splitlines() if line.endswith(" removes it")]
+    assert [line.split("model.json: ")[1].split(";")[0] for line in said] == [
+        "Expecting value: line 1 column 1 (char 0)",
+        "there is no 'label'",
+        "expected a number, received 'low'",
+        "expected an object, received 9",
+        "expected an object, received 'x'",
+    ]
+    for use in ("SHOW TRAIN fields", "SELECT 1 AS a TO PREDICT p USING fields", "SHOW TRAIN empty"):
+        assert command(["sql", use]) == 2
+        assert " can't be read: " in capfd.readouterr().err
+    version = next((folder / "store/empty").iterdir()).name
+    drop = f"DROP MODEL empty@{version}; DROP MODEL fields; DROP MODEL IF EXISTS metrics; DROP MODEL rows; DROP MODEL text"
+    assert command(["sql", drop]) == 0
+    assert [path.name for path in (folder / "store").iterdir() if not path.name.startswith(".")] == ["whole"]
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
