@@ -335,6 +335,9 @@ def test_rows_for_people_and_programs() -> None:
         {"名": "a,b", "n": 1.5, "l": [1, 2], "t": True},
         {"名": None, "n": None, "l": [], "t": False},
     ]
+    same = pa.Table.from_arrays([pa.array([at]) for at in range(5)], ["e", "e", "E", "e_1", "e"])
+    assert json.loads(shown.text(same, "json")) == [{"e": 0, "e_2": 1, "E": 2, "e_1": 3, "e_3": 4}]
+    assert shown.text(same, "csv") == "e,e,E,e_1,e\n0,1,2,3,4\n"
     many = pa.table({"n": [*range(50)]})
     assert shown.table(many).endswith("… 10 more rows")
     assert len(shown.csv(many).splitlines()) == 51
