@@ -92,6 +92,10 @@ def test_outputs_of_a_model_of_a_table_are_known_before_its_job(folder: Path) ->
     ):
         elasticdl.sql(text.format("nope"))
     assert command(["sql", text.format("probabilities"), "--dry_run"]) == 0
+    with pytest.raises(
+        BadStatement, match=r"^sql:1: the prediction and predict\.extra_outputs would both be"
+    ):
+        elasticdl.sql(text.format("probabilities").replace("t.p", "t.Probabilities"))
     (plan,) = folder.glob("store/rich/*/plan.json")
     plan.write_text("{}")
     with pytest.raises(

@@ -250,12 +250,13 @@ def _joined(
         )
     predicted = _Predicted(files)
     named = _outputs(predicted.names, statement, version, extra)
+    replaced = {name.lower() for name in named}  # most databases don't tell capitals apart
     count = 0
     for batch in rows.selected():
         columns = {
             name: column
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name not in named
+            if name.lower() not in replaced
         }
         found = predicted.take(batch.num_rows)
         columns |= {name: found.column(output).combine_chunks() for name, output in named.items()}
@@ -278,6 +279,10 @@ def _outputs(
         if name not in names:
             raise attributes.place_of(statement.attributes, "predict.extra_outputs").error(
                 f"the model has no output {name!r}; it has {', '.join(names)}"
+            )
+        if name != main and name.lower() == statement.column.name.lower():
+            raise statement.column.place.error(
+                f"the prediction and predict.extra_outputs would both be a column {name!r}; give the prediction another name"
             )
         found[name] = name
     return found
