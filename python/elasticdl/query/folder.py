@@ -34,7 +34,7 @@ class FolderSource:
         self.name = folder.name
         self._folder = folder
         self._tables = tables or {}
-        self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self.name)
+        self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self._known, self.name)
 
     def schema(self, select: str, params: Params = ()) -> pa.Schema:
         """Return names and types of the columns of a query. Raises DatabaseRefused."""
@@ -105,6 +105,10 @@ class FolderSource:
                 f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})"
             )
         return f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})" if found else None
+
+    def _known(self) -> list[str]:
+        """Return the names of all tables that files are."""
+        return [Path(name).stem for name in self._folder.names() if _suffix(name) in _READ]
 
     def _files(self, table: str) -> list[str]:
         """Return the names of a table's files, whose case does not matter."""
