@@ -85,6 +85,25 @@ def feed(records, mode, metadata):
 """
 
 
+def test_outputs_of_a_model_of_a_table_are_known_before_its_job(folder: Path) -> None:
+    text = "SELECT * FROM people TO PREDICT t.p WITH predict.extra_outputs=[{}] USING rich"
+    with pytest.raises(
+        BadStatement, match=r"^sql:1: the model has no output 'nope'; it has rich, probabilities\n"
+    ):
+        elasticdl.sql(text.format("nope"))
+    assert command(["sql", text.format("probabilities"), "--dry_run"]) == 0
+    with pytest.raises(
+        BadStatement, match=r"^sql:1: the prediction and predict\.extra_outputs would both be"
+    ):
+        elasticdl.sql(text.format("probabilities").replace("t.p", "t.Probabilities"))
+    (plan,) = folder.glob("store/rich/*/plan.json")
+    plan.write_text("{}")
+    with pytest.raises(
+        BadStatement, match=r"the model rich@.* can't be used: .*/plan\.json: KeyError\('label'\); DROP"
+    ):
+        elasticdl.sql(text.format("nope"))
+
+
 def test_a_model_of_a_zoo_by_its_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "SELECT * FROM lines TO EXPLAIN line INTO worth"
     answer = elasticdl.sql(text)

@@ -162,6 +162,18 @@ GRAMMAR = {
         "  SELECT 1 TO TRAIN dnn WITH train.epoch=3, train.epoch=4 LABEL y INTO m",
         "                                            ^^^^^^^^^^^",
     ),
+    "a table without a name": (
+        'SELECT 1 TO PREDICT "".y USING m',
+        "my.sql:1: expected where predictions go, as in table.column; the name between these quotes is empty",
+        '  SELECT 1 TO PREDICT "".y USING m',
+        "                      ^^",
+    ),
+    "a column without a name": (
+        "SELECT 1 TO PREDICT p.`` USING m",
+        "my.sql:1: expected a name after the dot; the name between these quotes is empty",
+        "  SELECT 1 TO PREDICT p.`` USING m",
+        "                        ^^",
+    ),
     "a value that is code": (
         "SELECT 1 TO TRAIN dnn WITH train.epoch=open() LABEL y INTO m",
         "my.sql:1: expected INTO with the model's name, received '('",

@@ -124,6 +124,23 @@ def test_a_second_half_that_was_killed_is_done_again_and_its_rows_are_there_once
     assert not list((place / "store/.work").iterdir())
 
 
+def test_a_prediction_replaces_a_column_of_its_name_in_any_case(place: Path) -> None:
+    text = "SELECT number, 1 AS Seen FROM numbers TO PREDICT results.SEEN USING doubles"
+    end(place, text, begun(place, text))
+    with duckdb.connect(str(place / "data.db"), read_only=True) as database:
+        found = database.execute("FROM results WHERE number < 2 ORDER BY number")
+        assert [column[0] for column in found.description] == ["number", "SEEN"]
+        assert found.fetchall() == [(0, 0.0), (1, 1.0)]
+
+
+def test_an_output_that_the_model_lacks_is_said_once_at_its_place(place: Path) -> None:
+    text = PREDICT.format(mode="new").replace("WITH ", "WITH predict.extra_outputs=[nope], ")
+    with pytest.raises(BadStatement) as caught:
+        end(place, text, begun(place, text))
+    mark = " " * text.index("predict.extra") + "^" * len("predict.extra_outputs")
+    assert str(caught.value) == (f":1: the model has no output 'nope'; it has prediction\n  {text}\n  {mark}")
+
+
 def test_a_first_half_stays_for_its_second_and_is_done_again_in_place_of_one_that_was_lost(
     place: Path,
 ) -> None:

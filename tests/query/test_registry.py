@@ -93,6 +93,21 @@ def test_drop(store: Store) -> None:
     assert not (store.path / "m").exists()
 
 
+def test_a_version_that_cannot_be_read_hides_no_other_and_can_be_dropped(store: Store) -> None:
+    good, broken, empty = made(store, "a"), made(store, "b"), made(store, "c")
+    (broken.directory / COMMIT).write_text("")
+    (empty.directory / COMMIT).write_text("{}")
+    assert [str(one) for one in store.versions()] == [str(good), str(broken), str(empty)]
+    unread = rf"^the model {{}} can't be read: {store.path}/.*/model\.json: {{}}; DROP MODEL {{}} removes it$"
+    for reference in ("b", str(broken)):
+        with pytest.raises(BadSetting, match=unread.format(broken, "Expecting value.*", broken)):
+            store.find(reference)
+    with pytest.raises(BadSetting, match=unread.format(empty, "there is no 'columns'", empty)):
+        store.find("c").json["columns"]
+    assert store.drop(str(broken)) == store.drop("c") == 1
+    assert store.versions() == (good,)
+
+
 def test_who_is_killed_before_the_commit_leaves_no_version(store: Store) -> None:
     first = made(store, "m")
 

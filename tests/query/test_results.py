@@ -164,9 +164,37 @@ def test_an_error_among_the_rows_changes_nothing(place: Place, mode: Into) -> No
 
 def test_other_columns_are_not_appended(place: Place) -> None:
     write(place)
-    with closing(place.opened()) as source, pytest.raises(BadData):
+    with closing(place.opened()) as source, pytest.raises(BadData) as caught:
         results.write(source, "result", iter([pa.RecordBatch.from_pydict({"x": [1]})]), Into.APPEND, COMMENT)
     assert place.ids() == WHOLE
+    reason = {
+        "duckdb": 'Table "result" does not have a column with name "x"',
+        "sqlite": "no column named x",
+        "mysql": "Unknown column 'x'",
+        "folder": "has other columns than the results",
+    }[place.kind]
+    assert reason in str(caught.value)
+
+
+def test_a_connection_of_duckdb_serves_after_rows_that_were_refused(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "data.db")) as connection, closing(open_source(connection)) as source:
+        connection.execute("CREATE TABLE there (a INTEGER)")
+        row = pa.RecordBatch.from_pydict({"b": [1]})
+        with pytest.raises(BadData, match='does not have a column with name "b"'):
+            results.write(source, "there", iter([row]), Into.APPEND, COMMENT)
+        assert results.write(source, "result", iter([row]), Into.NEW, COMMENT) == 1
+        assert connection.execute("SHOW TABLES").fetchall() == [("result",), ("there",)]
+
+
+def test_a_schema_that_duckdb_has_not(tmp_path: Path) -> None:
+    with duckdb.connect() as connection, closing(open_source(connection)) as source:
+        connection.execute("CREATE SCHEMA own")
+        for table in ("own.t", "OWN.t", "memory.t", "memory.own.t"):
+            source.check(table, Into.NEW)
+        with pytest.raises(
+            BadSetting, match=r"^there is no schema nosuch in .* for the table nosuch\.t; make it"
+        ):
+            source.check("nosuch.t", Into.NEW)
 
 
 def test_no_rows_make_an_empty_table(place: Place) -> None:

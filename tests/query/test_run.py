@@ -19,6 +19,7 @@ from elasticdl.audit import audit
 from elasticdl.cli import run as command
 from elasticdl.errors import BadStatement, JobFailed
 from elasticdl.query import jobs, needs, shown, training
+from elasticdl.query.registry import Store
 from tests.job.conftest import ELASTICDL, ROOT, Job
 from tests.job.test_evaluation import master_of
 from tests.job.test_faults import at_step, joins, kill
@@ -133,6 +134,10 @@ REFUSED = {
     "a label that is not always there": (
         "SELECT number, nullif(word, 'row 7') AS word FROM numbers LABEL word INTO m",
         "TEXT:1: 1 of 1,000 rows have no word; add WHERE word IS NOT NULL, or predict those",
+    ),
+    "no row to train on": (
+        "SELECT * FROM numbers TO TRAIN dnn WITH validation.fraction=0.9999 LABEL word INTO m",
+        "TEXT:1: validation.fraction=0.9999 sets all 1,000 rows apart, and leaves none to train on; make it smaller",
     ),
     "one class": (
         "SELECT number, 'a' AS kind FROM numbers LABEL kind INTO m",
@@ -346,9 +351,46 @@ def test_rows_for_people_and_programs() -> None:
         {"名": "a,b", "n": 1.5, "l": [1, 2], "t": True},
         {"名": None, "n": None, "l": [], "t": False},
     ]
+    same = pa.Table.from_arrays([pa.array([at]) for at in range(5)], ["e", "e", "E", "e_1", "e"])
+    assert json.loads(shown.text(same, "json")) == [{"e": 0, "e_2": 1, "E": 2, "e_1": 3, "e_3": 4}]
+    assert shown.text(same, "csv") == "e,e,E,e_1,e\n0,1,2,3,4\n"
     many = pa.table({"n": [*range(50)]})
     assert shown.table(many).endswith("… 10 more rows")
     assert len(shown.csv(many).splitlines()) == 51
+
+
+def test_broken_models_are_shown_and_dropped(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = {"target": "dnn", "label": None, "rows": {"training": 9}, "metrics": {"loss": 0.5}}
+    broken = {
+        "empty": "",
+        "fields": "{}",
+        "metrics": json.dumps(kept | {"metrics": {"loss": "low"}}),
+        "rows": json.dumps(kept | {"rows": 9}),
+        "text": '"x"',
+        "whole": json.dumps(kept),
+    }
+    for name, text in broken.items():
+        with Store(folder / "store").begin(name) as entry:
+            (entry.commit({}).directory / "model.json").write_text(text)
+    assert command(["sql", "SHOW MODELS", "-o", "json"]) == 0
+    out, err = capfd.readouterr()
+    shown_facts = {row.pop("model"): [*row.values()][1:] for row in map(dict, _lines(out))}
+    assert shown_facts == {name: [None] * 4 for name in broken} | {"whole": ["dnn", None, 9, "loss 0.5"]}
+    said = [line for line in err.splitlines() if line.endswith(" removes it")]
+    assert [line.split("model.json: ")[1].split(";")[0] for line in said] == [
+        "Expecting value: line 1 column 1 (char 0)",
+        "there is no 'label'",
+        "expected a number, received 'low'",
+        "expected an object, received 9",
+        "expected an object, received 'x'",
+    ]
+    for use in ("SHOW TRAIN fields", "SELECT 1 AS a TO PREDICT p USING fields", "SHOW TRAIN empty"):
+        assert command(["sql", use]) == 2
+        assert " can't be read: " in capfd.readouterr().err
+    version = next((folder / "store/empty").iterdir()).name
+    drop = f"DROP MODEL empty@{version}; DROP MODEL fields; DROP MODEL IF EXISTS metrics; DROP MODEL rows; DROP MODEL text"
+    assert command(["sql", drop]) == 0
+    assert [path.name for path in (folder / "store").iterdir() if not path.name.startswith(".")] == ["whole"]
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,17 @@ def test_a_fraction(memory: Source, tmp_path: Path) -> None:
     assert (none.validation, none.training_rows) == (None, 1000)
 
 
+def test_a_fraction_leaves_a_row_to_train_on(memory: Source, tmp_path: Path) -> None:
+    with pytest.raises(
+        BadData,
+        match=r"^validation\.fraction=0\.999 sets all 300 rows apart, and leaves none to train on; make",
+    ):
+        taken(memory, "FROM range(300)", tmp_path, fraction=0.999)
+    assert not (tmp_path / "snapshot").exists()
+    got = taken(memory, "FROM range(300)", tmp_path, fraction=0.998)
+    assert (got.training_rows, got.validation_rows) == (1, 299)
+
+
 def test_rows_to_predict_stay_in_their_order(memory: Source, tmp_path: Path) -> None:
     select = f"SELECT {MANY} - i AS id, date '2020-01-01' + i::INTEGER AS day, 1.5::DECIMAL(9, 2) AS price FROM range({MANY}) AS r(i)"
     got = taken(memory, select, tmp_path, training=False)

@@ -48,6 +48,34 @@ def test_files_of_a_directory_are_tables(folder: Source) -> None:
     assert folder.schema("SELECT age, age, name FROM people").names == ["age", "age", "name"]
 
 
+@pytest.mark.parametrize("table", ["people", "PEOPLE", '"年"', "Pets"])
+def test_files_are_looked_at_as_tables_are(folder: Source, table: str) -> None:
+    name = table.strip('"')
+    columns = folder.schema(f"FROM {table}").names
+    folder.close()
+    for text in ("DESCRIBE", "SUMMARIZE", "SHOW"):
+        answer = folder.run(f"{text} {table}")
+        assert answer is not None
+        assert answer["column_name"].to_pylist() == columns
+        folder.close()
+    assert folder.schema(f"TABLE {table}").names == columns
+    folder.close()
+    plan = folder.run(f"EXPLAIN SELECT * FROM {table}")
+    assert plan is not None
+    for text in (f"DESCRIBE {name}s", f"SUMMARIZE {name}s", f"TABLE {name}s"):
+        with pytest.raises(DatabaseRefused, match=f"Table with name {name}s does not exist"):
+            folder.run(text)
+
+
+@pytest.mark.parametrize("text", ["DESCRIBE poeple", "SELECT * FROM poeple"])
+def test_a_file_that_may_be_meant(folder: Source, text: str) -> None:
+    with pytest.raises(
+        DatabaseRefused, match=r"Table with name poeple does not exist; did you mean people\?$"
+    ) as caught:
+        folder.run(text)
+    assert caught.value.place == (14 if "SELECT" in text else None)
+
+
 def test_a_statement_before_the_query(folder: Source) -> None:
     folder.run("CREATE TABLE adults AS FROM people WHERE age > 20")
     assert read(folder, "FROM adults") == [{"name": "Ann", "age": 31}]

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.query import tokens
+from elasticdl.query import grammar, tokens
 from elasticdl.query.script import Script
+from elasticdl.query.statements import Predict
 from elasticdl.query.tokens import Kind
 
 DIALECTS = ("duckdb", "sqlite", "postgres", "mysql", "hive", "snowflake", "bigquery", "trino")
@@ -183,3 +184,23 @@ def test_our_part_is_taken_apart_the_same_for_all() -> None:
         (Kind.QUOTED, "x y"), (sign, ","), (Kind.QUOTED, "年龄"), (name, "INTO"), (name, "m"), (sign, "-"), (number, "1"), (sign, "@"),
         (number, "2"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "table", "column"),
+    [
+        ("y", None, "y"),
+        ("t.y", "t", "y"),
+        ("a.t.y", "a.t", "y"),
+        ('"x.y"', None, "x.y"),
+        ('t."x.y"', "t", "x.y"),
+        ("a.`t`.`x.y`", "a.t", "x.y"),
+    ],
+)
+def test_a_dot_in_the_quotes_of_a_column_is_its_own(written: str, table: str | None, column: str) -> None:
+    text = f"SELECT 1 TO PREDICT {written} USING m"
+    (found,) = grammar.parse(text, "duckdb")
+    assert isinstance(found, Predict)
+    assert (found.table and found.table.name, found.column.name) == (table, column)
+    above = f"{found.table.place.text}." if found.table is not None else ""
+    assert above + found.column.place.text == written

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from elasticdl.query.newfile import check_file, whole_or_none
 from elasticdl.query.results import full_disk, is_full, refuse_existing, refuse_view, written
 from elasticdl.query.source import ROWS, DatabaseRefused, Into, Params
 from elasticdl.spec.databases import quoted, quoted_table, text, without_password
+from elasticdl.spec.nearest import nearest
 from elasticdl.spec.readers import database_file
 
 SETTINGS: dict[str, Any] = {
@@ -45,6 +46,7 @@ class DuckDBSource:
         database: object,
         tables: Mapping[str, object] | None = None,
         missing: Missing | None = None,
+        known: Callable[[], Iterable[str]] = tuple,
         name: str = "",
         is_new: bool = False,
     ) -> None:
@@ -54,6 +56,7 @@ class DuckDBSource:
             database: a URL, or a connection, which stays open.
             tables: data frames that are tables.
             missing: where tables that do not exist are read from.
+            known: names of those that can be.
             name: of what it stands for.
             is_new: the first statement makes the file if it is not there.
 
@@ -67,6 +70,7 @@ class DuckDBSource:
             check_file(self.name, self._file, self.dialect, is_new=is_new)
         self._tables = tables or {}
         self._missing = missing or (lambda name: None)
+        self._known = known
         self._connection: Any = None
         self._may_write = False
         self._made: set[str] = set()
@@ -99,6 +103,20 @@ class DuckDBSource:
 
     def check(self, table: str, mode: Into) -> None:
         """Raise BadSetting if results can't go to a table."""
+        *above, _ = table.split(".")
+        if above:
+            wanted = f"lower({text(above[-1])}) IN (lower(schema_name), lower(catalog_name))"
+            sql = f"SELECT count(*) FROM information_schema.schemata WHERE {wanted}"
+            with self._errors(sql):
+                ((count,),) = self._connected().execute(sql).fetchall()
+            if not count:
+                raise BadSetting(
+                    f"there is no schema {above[-1]} in {self.name} for the table {table}; make it first, or name another table"
+                )
+        self.check_existing(table, mode)
+
+    def check_existing(self, table: str, mode: Into) -> None:
+        """Raise BadSetting if results can't go to a table because one of its name is there."""
         sql = f"SELECT table_type FROM information_schema.tables WHERE {_named(table)}"
         with self._errors(sql):
             kinds = [kind for (kind,) in self._connected().execute(sql).fetchall()]
@@ -161,10 +179,16 @@ class DuckDBSource:
                 if "extension httpfs" in str(error) and _reach(connection, str(error)):
                     continue
                 said = _explained(connection, text, params, error)
-                name = str(said.get("name", "")) if isinstance(error, duckdb.CatalogException) else ""
+                name = _missing_name(said) if isinstance(error, duckdb.CatalogException) else ""
                 origin = self._missing(name) if name and name not in self._made else None
                 if origin is None:
-                    raise DatabaseRefused(self.name, _reason(said), _place(text, said)) from error
+                    near = nearest(name, self._known()) if name else ""
+                    reason = (
+                        f"Catalog Error: Table with name {name} does not exist{near}"
+                        if near
+                        else _reason(said)
+                    )
+                    raise DatabaseRefused(self.name, reason, _place(text, said)) from error
                 _reach(connection, origin)
                 connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {origin}")
                 self._made.add(name)
@@ -226,6 +250,15 @@ def _said(error: Exception) -> Mapping[str, Any]:
             if isinstance(said, dict) and "exception_message" in said:
                 return {**said, "exception_message": f"{start}{said['exception_message']}"}
     return {"exception_message": str(error)}
+
+
+_MISSING = re.compile(r"Catalog Error: Table with name (.+) does not exist!")
+
+
+def _missing_name(said: Mapping[str, Any]) -> str:
+    """Return the name of the table that is missing; of TABLE, DESCRIBE, SUMMARIZE and EXPLAIN the sentence alone has it."""
+    found = _MISSING.match(str(said["exception_message"]))
+    return str(said.get("name", "")) or (found.group(1) if found else "")
 
 
 def _reason(said: Mapping[str, Any]) -> str:
@@ -291,5 +324,8 @@ class _Target:
         self._connection.register(_INCOMING, rows)
         try:
             yield
-        finally:
-            self._connection.unregister(_INCOMING)
+        except BaseException:
+            with suppress(duckdb.Error):  # the transaction has ended, and what is said of that would hide why
+                self._connection.unregister(_INCOMING)
+            raise
+        self._connection.unregister(_INCOMING)

@@ -23,17 +23,16 @@ from elasticdl.query.jobs import PASSWORDS, spec_of
 from elasticdl.query.session import Session, placed
 from elasticdl.query.source import Into
 from elasticdl.query.statements import Explain
-from elasticdl.query.using import check_table, foreseen, taken, use, write
+from elasticdl.query.using import check_table, foreseen, plan_of, taken, use, write
 from elasticdl.spec.edge import check_zoo
 from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.nearest import nearest
-from elasticdl.tabular import template
-from elasticdl.tabular.features import Plan
 from elasticdl.tabular.importance import SHUFFLES, Importance, sized
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Version
+    from elasticdl.tabular.features import Plan
 
 PERMUTATION, GRADIENTS = "permutation", "integrated_gradients"
 METHODS = (PERMUTATION, GRADIENTS)
@@ -66,7 +65,7 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     plan = None
     if is_own:
         with placed(statement):
-            plan = Plan.from_json((version.directory / template.PLAN).read_text(encoding="utf-8"))
+            plan = plan_of(version)
     with session.store.work() as work:
         taken_rows = taken(statement, session, work.directory, label)
         size = _size(method, plan, version, min(taken_rows.rows, wanted.rows), "explain.rows" in wanted.plan)

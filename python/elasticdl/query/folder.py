@@ -34,7 +34,7 @@ class FolderSource:
         self.name = folder.name
         self._folder = folder
         self._tables = tables or {}
-        self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self.name)
+        self._duckdb = DuckDBSource("duckdb://", tables, self._origin, self._known, self.name)
 
     def schema(self, select: str, params: Params = ()) -> pa.Schema:
         """Return names and types of the columns of a query. Raises DatabaseRefused."""
@@ -53,7 +53,7 @@ class FolderSource:
         if table in self._tables or "/" in table or table.startswith(".") or "\0" in table:
             raise BadSetting(f"{table!r} can't be the name of a file for results; name another table")
         self._duckdb.forget(table)
-        self._duckdb.check(table, Into.NEW)  # one that a statement made in memory
+        self._duckdb.check_existing(table, Into.NEW)  # one that a statement made in memory
         found = self._files(table)
         if found and mode is Into.NEW:
             raise refuse_existing(table, self.name)
@@ -105,6 +105,10 @@ class FolderSource:
                 f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})"
             )
         return f"{_READ[_suffix(found[0])]}({text(self._folder.path(found[0]))})" if found else None
+
+    def _known(self) -> list[str]:
+        """Return the names of all tables that files are."""
+        return [Path(name).stem for name in self._folder.names() if _suffix(name) in _READ]
 
     def _files(self, table: str) -> list[str]:
         """Return the names of a table's files, whose case does not matter."""

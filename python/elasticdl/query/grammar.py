@@ -177,8 +177,8 @@ class _Reader:
         return Train(query, target, attributes, tuple(columns), label, self._model_name(), place)
 
     def _predict(self, query: Query, place: Place) -> Predict:
-        whole = self._dotted("where predictions go, as in table.column")
-        table, column = _split(whole)
+        *above, column = self._parts("where predictions go, as in table.column")
+        table = _joined(above) if above else None
         attributes = self._attributes()
         self._no_columns()
         self._expect("USING", "with a model's name")
@@ -220,17 +220,21 @@ class _Reader:
         token = self._peek()
         if token is None or token.kind not in (Kind.NAME, Kind.QUOTED):
             raise self._expected(what)
+        if not token.text:
+            raise self._error(token, f"expected {what}; the name between these quotes is empty")
         token = self._next()
         return Named(token.text, self._place(token))
 
     def _dotted(self, what: str) -> Named:
         """Read names with dots between; the text keeps the dots, and a dot inside quotes is one as well."""
-        first = self._name(what)
-        name, end = first.name, first.place.end
+        return _joined(self._parts(what))
+
+    def _parts(self, what: str) -> list[Named]:
+        """Read names with dots between; a dot inside quotes is a name's own."""
+        found = [self._name(what)]
         while self._accept("."):
-            part = self._name("a name after the dot")
-            name, end = f"{name}.{part.name}", part.place.end
-        return Named(name, Place(self._script, first.place.start, end))
+            found.append(self._name("a name after the dot"))
+        return found
 
     def _model_name(self) -> Named:
         model = self._model()
@@ -431,16 +435,9 @@ class _Reader:
         return Place(self._script, token.start, token.end)
 
 
-def _split(whole: Named) -> tuple[Named | None, Named]:
-    """Take `table.column` apart; the table may have dots itself."""
-    table, dot, column = whole.name.rpartition(".")
-    if not dot:
-        return None, whole
-    place = whole.place
-    return (
-        Named(table, Place(place.script, place.start, place.end - len(column) - 1)),
-        Named(column, Place(place.script, place.end - len(column), place.end)),
-    )
+def _joined(parts: list[Named]) -> Named:
+    first, last = parts[0].place, parts[-1].place
+    return Named(".".join(one.name for one in parts), Place(first.script, first.start, last.end))
 
 
 def _number(text: str) -> int | float:

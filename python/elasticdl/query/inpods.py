@@ -258,7 +258,7 @@ class _Statement:
         return Answer(
             body["statement"],
             None if body["columns"] is None else pa.table(body["columns"]),
-            None if model is None else Version(**{**model, "directory": Path(model["directory"])}),
+            None if model is None else Version.of(**{**model, "directory": Path(model["directory"])}),
             summary,
             tuple(body["notes"]),
         )

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 def answered(asked: Asked, url: str, told: list[str]) -> dict[str, Any]:
     """Return the answer to what is asked; lines for the person go to `told`. Raises ElasticDLError."""
-    from elasticdl.query import reading
+    from elasticdl.query.readscript import read_script
     from elasticdl.query.registry import Store
     from elasticdl.query.session import Session
     from elasticdl.query.source import open_source
@@ -56,7 +56,7 @@ def answered(asked: Asked, url: str, told: list[str]) -> dict[str, Any]:
         )
     source = open_source(url)
     try:
-        statements = reading.read(asked.text, source.dialect, asked.filename)
+        statements = read_script(asked.text, source.dialect, asked.filename)
         for statement in statements:
             _check(statement, url)
         if not statements:

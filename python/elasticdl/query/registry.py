@@ -41,6 +41,26 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VERSION = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{4}")
 
 
+class Kept(dict[str, Any]):
+    """The fields of a version's `model.json`; one that is not there is BadSetting, which says how to get rid of the version."""
+
+    def __init__(self, found: Mapping[str, Any], version: str, file: Path, problem: str = "") -> None:
+        """`problem`: why nothing could be read."""
+        super().__init__(found)
+        self.problem = problem
+        self._version = version
+        self._file = file
+
+    def __missing__(self, name: str) -> Any:
+        raise self.broken(f"there is no {name!r}")
+
+    def broken(self, problem: str) -> BadSetting:
+        """Return what is said of a version of which something can't be read."""
+        return BadSetting(
+            f"the model {self._version} can't be read: {self._file}: {self.problem or problem}; DROP MODEL {self._version} removes it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """A trained model.
@@ -55,7 +75,14 @@ class Version:
     name: str
     version: str
     directory: Path
-    json: Mapping[str, Any]
+    json: Kept
+
+    @classmethod
+    def of(
+        cls, name: str, version: str, directory: Path, json: Mapping[str, Any], problem: str = ""
+    ) -> Version:
+        """Return a version; `problem`: why nothing could be read of it."""
+        return cls(name, version, directory, Kept(json, f"{name}@{version}", directory / COMMIT, problem))
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
@@ -171,7 +198,14 @@ class Store:
         return kept
 
     def find(self, reference: str) -> Version:
-        """Return the newest version of `NAME`, or that of `NAME@PREFIX`. Raises BadSetting."""
+        """Return the newest version of `NAME`, or that of `NAME@PREFIX`. Raises BadSetting, also for one that can't be read."""
+        found = self.named(reference)
+        if found.json.problem:
+            raise found.json.broken(found.json.problem)
+        return found
+
+    def named(self, reference: str) -> Version:
+        """Return the version that `find` returns, also if it can't be read. Raises BadSetting if there is none."""
         name, at, prefix = reference.partition("@")
         check_name(name)
         found = [one for one in self._versions(name) if one.startswith(prefix)]
@@ -185,7 +219,7 @@ class Store:
         return self._read(name, found[-1])
 
     def versions(self, like: str | None = None) -> tuple[Version, ...]:
-        """Return all versions, by name and age; `like`: a pattern of SQL for names. Raises BadSetting."""
+        """Return all versions, by name and age, those that can't be read, too; `like`: a pattern of SQL for names."""
         pattern = None if like is None else _pattern(like)
         return tuple(
             self._read(name, version)
@@ -197,7 +231,7 @@ class Store:
     def drop(self, reference: str) -> int:
         """Remove all versions of `NAME`, or that of `NAME@PREFIX`, and return how many. Raises BadSetting, Unwritable."""
         name, at, _ = reference.partition("@")
-        found = [self.find(reference).version] if at else self._versions(name)
+        found = [self.named(reference).version] if at else self._versions(name)
         if not found:
             raise self._not_found(name, "")
         with self._writable(), self._guarded():
@@ -240,12 +274,13 @@ class Store:
 
     def _read(self, name: str, version: str) -> Version:
         directory = self.path / name / version
+        found: Mapping[str, Any] = {}
+        problem = ""
         try:
-            return Version(name, version, directory, fields(load_file(directory / COMMIT)))
+            found = fields(load_file(directory / COMMIT))
         except (OSError, ValueError) as error:
-            raise BadSetting(
-                f"the model {name}@{version} can't be read: {directory / COMMIT}: {error}; DROP MODEL {name}@{version} removes it"
-            ) from error
+            problem = str(error)
+        return Version.of(name, version, directory, found, problem)
 
     def _not_found(self, name: str, prefix: str) -> BadSetting:
         if prefix and (known := self._versions(name)):
@@ -304,7 +339,7 @@ class Entry:
                 error,
                 "try again, or name another place: --store",
             ) from error
-        return Version(self.name, self.version, self.directory, model)
+        return Version.of(self.name, self.version, self.directory, model)
 
 
 class Work:

@@ -15,10 +15,12 @@ from typing import assert_never
 import pyarrow as pa
 
 from elasticdl.errors import BadInput, BadSetting
+from elasticdl.files import reading
 from elasticdl.job import podsubmit
-from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, reading, training
+from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, training
 from elasticdl.query.answer import Answer
-from elasticdl.query.registry import Store, store_of
+from elasticdl.query.readscript import read_script
+from elasticdl.query.registry import Kept, Store, store_of
 from elasticdl.query.session import Session
 from elasticdl.query.source import DatabaseRefused, Params, open_source
 from elasticdl.query.statements import (
@@ -118,7 +120,7 @@ def run(
     models = Store(store_of(given, os.environ))
     source = open_source(database, tables, is_new=_is_new(database, text, filename, dry_run))
     try:
-        statements = reading.read(text, source.dialect, filename)
+        statements = read_script(text, source.dialect, filename)
         if not statements:
             raise BadSetting(f"{filename}: there is no statement")
         if params and len(statements) > 1:
@@ -204,32 +206,40 @@ def answer_without_job(statement: ShowTrain | ShowModels | DropModel | Native, s
 
 
 def _models(statement: ShowModels, session: Session) -> pa.Table:
-    """Return the versions of models, the oldest of each first."""
-    try:
-        found = session.store.versions(statement.like)
-    except BadInput as error:
-        raise statement.place.error(str(error)) from None
-    rows = [
-        (
-            one.name,
-            one.version,
-            one.json["target"],
-            one.json["label"],
-            one.json["rows"]["training"],
-            ", ".join(
-                f"{name} {value:.4g}" for name, value in list(one.json["metrics"].items())[:_METRICS_SHOWN]
-            ),
-        )
-        for one in found
-    ]
+    """Return the versions of models, the oldest of each first; of one that can't be read the name alone, and `tell` receives why."""
+    rows: list[tuple[object, ...]] = []
+    for one in session.store.versions(statement.like):
+        try:
+            rows.append((one.name, one.version, *_facts(one.json)))
+        except BadInput as error:
+            session.tell(str(error))
+            rows.append((one.name, one.version, None, None, None, None))
     names = ("model", "version", "target", "label", "rows", "metrics")
     kinds = (pa.string(), pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
     return pa.table({name: pa.array([row[at] for row in rows], kinds[at]) for at, name in enumerate(names)})
 
 
+def _facts(kept: Kept) -> tuple[str, str | None, int, str]:
+    """Return a version's target, label, rows that were trained on, and first metrics. Raises BadSetting."""
+    try:
+        label = kept["label"]
+        metrics = reading.fields(kept["metrics"])
+        return (
+            reading.text(kept["target"]),
+            None if label is None else reading.text(label),
+            reading.integer(reading.field(kept["rows"], "training")),
+            ", ".join(
+                f"{name} {reading.number(metrics[name], finite=False):.4g}"
+                for name in list(metrics)[:_METRICS_SHOWN]
+            ),
+        )
+    except ValueError as error:
+        raise kept.broken(str(error)) from None
+
+
 def _drop(statement: DropModel, session: Session) -> Answer:
     try:
-        session.store.find(str(statement.model))
+        session.store.named(str(statement.model))
     except BadInput as error:
         if statement.if_exists:
             return Answer(statement.place.text)

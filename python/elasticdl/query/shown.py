@@ -26,7 +26,8 @@ def text(rows: pa.Table, form: str) -> str:
         case "csv":
             return csv(rows)
         case "json":
-            return json.dumps(list(map(_plain, rows.to_pylist())), ensure_ascii=False) + "\n"
+            named = rows.rename_columns(_distinct(rows.column_names))
+            return json.dumps(list(map(_plain, named.to_pylist())), ensure_ascii=False) + "\n"
     return table(rows) + "\n"
 
 
@@ -110,6 +111,19 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
     return value
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return names of which the second, third, … of one name get `_1`, `_2`, …, as in files of JSON that DuckDB writes."""
+    found: list[str] = []
+    taken = set(names)
+    for name in names:
+        one, count = name, 0
+        while one in found or (count and one in taken):
+            count += 1
+            one = f"{name}_{count}"
+        found.append(one)
+    return found
 
 
 def _width(text: str) -> int:

@@ -151,6 +151,10 @@ def take(
         kinds = [unified(name, [part.types[at] for part in raw.schemas]) for at, name in enumerate(names)]
         schema = pa.schema(list(zip(names, kinds, strict=True)))
         apart = int(raw.rows * fraction + 0.5) if training and raw.rows >= FEWEST_TO_VALIDATE else 0
+        if apart == raw.rows:
+            raise BadData(
+                f"validation.fraction={fraction} sets all {raw.rows:,} rows apart, and leaves none to train on; make it smaller"
+            )
         with closing(_opened(directory / "spill")) as database:
             rows = _Rows(database, raw, schema, seed)
             with Progress(

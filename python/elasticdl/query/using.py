@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elasticdl.errors import BadInput, JobFailed
+from elasticdl.errors import BadInput, BadSetting, BadStatement, JobFailed
 from elasticdl.query import attributes, check, jobs, results, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.jobs import Half
@@ -24,12 +24,16 @@ from elasticdl.query.source import Into
 from elasticdl.query.statements import Evaluate, Explain, Named, Predict
 from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
+from elasticdl.tabular import template
+from elasticdl.tabular.features import Plan
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Rooms, Version
 
 _PREDICTION = "prediction"
 """The column of a model with one output that has no name."""
+_OF_CLASSES = ("probabilities",)
+"""Further outputs of a model of ours whose label has classes."""
 _OF_RECORDS = ("shard", "record")
 """Columns of predictions that say which record a row is of."""
 
@@ -45,6 +49,12 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
         schema = session.source.schema(statement.select.text, session.params)
     check.use(statement, schema, version.json["columns"], None, session.source.dialect)
     check_table(statement.table, Into(wanted.into), session)
+    if wanted.extra_outputs and version.json["model_zoo"] is None:
+        with placed(statement):
+            label = plan_of(version).label
+        _outputs(
+            [label.column, *(_OF_CLASSES if label.classes else ())], statement, version, wanted.extra_outputs
+        )
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
@@ -160,6 +170,8 @@ def write(
     """
     try:
         results.once(session.source, table.name, rows, mode, f"{version} {name}")
+    except BadStatement:
+        raise
     except BadInput as error:
         raise table.place.error(str(error)) from None
 
@@ -178,6 +190,17 @@ def taken(
             label=label,
             training=False,
         )
+
+
+def plan_of(version: Version) -> Plan:
+    """Return the plan of a model of ours. Raises BadSetting."""
+    file = version.directory / template.PLAN
+    try:
+        return Plan.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadSetting(
+            f"the model {version} can't be used: {file}: {error!r}; DROP MODEL {version} removes it"
+        ) from error
 
 
 def use(version: Version) -> dict[str, object]:
@@ -227,12 +250,13 @@ def _joined(
         )
     predicted = _Predicted(files)
     named = _outputs(predicted.names, statement, version, extra)
+    replaced = {name.lower() for name in named}  # most databases don't tell capitals apart
     count = 0
     for batch in rows.selected():
         columns = {
             name: column
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name not in named
+            if name.lower() not in replaced
         }
         found = predicted.take(batch.num_rows)
         columns |= {name: found.column(output).combine_chunks() for name, output in named.items()}
@@ -255,6 +279,10 @@ def _outputs(
         if name not in names:
             raise attributes.place_of(statement.attributes, "predict.extra_outputs").error(
                 f"the model has no output {name!r}; it has {', '.join(names)}"
+            )
+        if name != main and name.lower() == statement.column.name.lower():
+            raise statement.column.place.error(
+                f"the prediction and predict.extra_outputs would both be a column {name!r}; give the prediction another name"
             )
         found[name] = name
     return found

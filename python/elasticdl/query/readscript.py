@@ -6,7 +6,7 @@ from elasticdl.query import attributes, grammar, training
 from elasticdl.query.statements import Evaluate, Explain, Predict, Statement, Train
 
 
-def read(text: str, dialect: str, filename: str) -> list[Statement]:
+def read_script(text: str, dialect: str, filename: str) -> list[Statement]:
     """Return the statements of a script. Raises BadStatement for grammar, attributes of WITH and kinds of models, in any of them."""
     statements = [*grammar.parse(text, dialect, filename)]
     for statement in statements:
