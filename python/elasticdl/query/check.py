@@ -81,6 +81,19 @@ def use(
         )
 
 
+def same_kind(name: str, found: pa.DataType, trained: pa.DataType, place: Place) -> None:
+    """Check that a column has text, or numbers, in rows to validate on if it has in those that are trained on.
+
+    Raises BadStatement at the place of validation.select.
+    """
+    now, then = kind_of(found), kind_of(trained)
+    if _is_open(found) or now is None or then is None or _class(now) == _class(then):
+        return
+    raise place.error(
+        f"validation.select: the column {name!r} is {found} here, and {trained} in the rows that are trained on; CAST it there"
+    )
+
+
 def _cast(name: str, kind: str, dialect: str) -> str:
     """Return how a database's SQL gives a column another type."""
     text = f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit import audit
-from elasticdl.errors import BadInput, JobFailed
+from elasticdl.errors import BadData, BadInput, JobFailed
 from elasticdl.job.progress import Progress
-from elasticdl.query import attributes, check, snapshot
+from elasticdl.query import attributes, check, classes, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
 from elasticdl.query.jobs import Half, spec_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from elasticdl.query.registry import Entry, Rooms, Version
-    from elasticdl.tabular.features import Plan
+    from elasticdl.tabular.features import Label, Plan
 
 FORMAT = 1
 """Of `model.json`."""
@@ -114,7 +114,9 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
     with placed(statement):
         rows = _rows(statement, wanted, session, work.directory)
     plan = _plan(statement, wanted, rows) if own else None
-    notes = tuple(map(str, plan.reasons)) if plan is not None else ()
+    notes = (
+        (*map(str, plan.reasons), *_unknown_classes(statement, rows, plan.label)) if plan is not None else ()
+    )
     for note in notes:
         session.tell(f"  {note}")
     if session.dry_run:
@@ -275,6 +277,8 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
             raise place.error(
                 f"validation.select gives no column {missing[0]!r}, which the rows that are trained on have"
             )
+        if label is not None:
+            check.same_kind(label, found.field(label).type, taken.schema.field(label).type, place)
         validation = snapshot.take(
             session.source, apart, directory=directory / "validation", seed=seed, label=label, fraction=0.0
         )
@@ -307,6 +311,40 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
             rows=rows.training.training_rows,
         )
     return replace(plan, validates=plan.validates and rows.validation is not None)
+
+
+def _unknown_classes(statement: Train, rows: _Rows, label: Label) -> tuple[str, ...]:
+    """Return what a person should know of validation rows with a class that no row to train on has.
+
+    Raises BadStatement if all validation rows have such a class: no metric could be computed.
+    """
+    if rows.validation is None:
+        return ()
+    found = classes.unknown(rows.validation, rows.validation_rows, label)
+    if not found.count:
+        return ()
+    if found.count < found.rows:
+        return (
+            f"{found.count:,} of {found.rows:,} validation rows have a value of {label.column} that no row to train on has: "
+            f"{found.values}; metrics leave them out, and the loss counts each of them as 0",
+        )
+    trained = rows.training.training_rows
+    with placed(statement):
+        if rows.validation == rows.training.validation:
+            if 2 * len(label.classes) > trained:
+                raise BadData(
+                    f"the label {label.column!r} is different in nearly each row: {trained:,} rows to train on have {len(label.classes):,} "
+                    f"values, and no validation row ({found.rows:,} in all) has one of these, but {found.values}, so there is nothing to "
+                    "learn; group the values in the SELECT, or choose another label"
+                )
+            raise BadData(
+                f"no validation row ({found.rows:,} in all) has a value of the label {label.column!r} that the {trained:,} rows to train "
+                f"on have, but {found.values}; set more rows apart with validation.fraction, or choose them with validation.select"
+            )
+        raise BadData(
+            f"validation.select: no row ({found.rows:,} in all) has a value of {label.column} that the rows to train on have, but "
+            f"{found.values}; those have {classes.known(label)}"
+        )
 
 
 def _audited(directory: Path, expected: int) -> list[int]:

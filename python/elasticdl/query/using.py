@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elasticdl.errors import BadInput, JobFailed
-from elasticdl.query import attributes, check, jobs, results, snapshot
+from elasticdl.errors import BadData, BadInput, JobFailed
+from elasticdl.query import attributes, check, classes, jobs, results, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.jobs import Half
 from elasticdl.query.session import Session, placed
@@ -111,6 +111,8 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
     found = taken(statement, session, work.directory, label)
+    if version.json["model_zoo"] is None:
+        _check_classes(statement, version, found)
     made = use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
     derived, reasons = _sized(version, found.rows)
@@ -191,6 +193,20 @@ def use(version: Version) -> dict[str, object]:
     if version.json["model_params"]:
         made["model_params"] = version.json["model_params"]
     return made
+
+
+def _check_classes(statement: Evaluate, version: Version, rows: Snapshot) -> None:
+    """Check that the model knows the labels of all rows: metrics would be of the others alone. Raises BadStatement."""
+    with placed(statement):
+        label = classes.plan_of(version).label
+        found = classes.unknown(rows.training, rows.rows, label)
+        if not found.count:
+            return
+        what = (
+            f"{found.count:,} of {found.rows:,} rows have a value of {label.column} that {version.name} does not know: {found.values}; "
+            f"it knows {classes.known(label)}; leave those rows out in the SELECT, or train a model that has seen such rows"
+        )
+        raise BadData(what) if statement.label is None else statement.label.place.error(what)
 
 
 def _sized(version: Version, rows: int) -> tuple[Mapping[str, object], Mapping[str, str]]:
