@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         entry.commit(
             {
                 "label": "income",
+                "label_kind": "text",
                 "columns": {"age": "integer"},
                 "model_zoo": None,
                 "model_def": template.MODEL_DEF,
@@ -92,6 +93,14 @@ def test_an_evaluation_of_classes_that_the_model_does_not_know(
     assert "300 of 300 rows have a value of income that income does not know: 'medium'; it knows" in message
     assert carets.strip() == "^^^^^^", "of the label"
     assert not list((folder / "store/.work").iterdir())
+
+
+def test_an_evaluation_with_a_label_of_another_type(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert command(["sql", "SELECT age, 5 AS income FROM people TO EVALUATE income"]) == 2
+    assert capfd.readouterr().err.startswith(
+        "error: TEXT:1: the column 'income' is int32 here, and was text when income was trained; write "
+        'CAST("income" AS VARCHAR) AS "income"\n'
+    )
 
 
 def test_an_evaluation_of_classes_that_the_model_knows(folder: Path) -> None:

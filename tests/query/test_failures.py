@@ -313,6 +313,28 @@ def test_a_column_of_another_type_than_trained() -> None:
     check.use(statement, SCHEMA, {"age": "number", "年龄": "integer"}, None)  # numbers are numbers
 
 
+@pytest.mark.parametrize(
+    ("tail", "piece"),
+    [
+        ("TO EVALUATE m LABEL age", "age"),
+        ("TO EVALUATE m", "SELECT * FROM t"),
+        ("TO EXPLAIN m", "SELECT * FROM t"),
+    ],
+)
+def test_a_label_of_another_type_than_trained(tail: str, piece: str) -> None:
+    (statement,) = grammar.parse(f"SELECT * FROM t\n{tail}", "duckdb", "my.sql")
+    assert isinstance(statement, Evaluate | Explain)
+    with pytest.raises(BadStatement) as caught:
+        check.use(statement, SCHEMA, {}, "age", "duckdb", "text")
+    message, _, carets = str(caught.value).split("\n")
+    assert message.partition(": ")[2] == (
+        'the column \'age\' is int64 here, and was text when m was trained; write CAST("age" AS VARCHAR) AS "age"'
+    )
+    assert carets.count("^") == len(piece)
+    check.use(statement, SCHEMA, {}, "age", "duckdb", "boolean")  # numbers are numbers
+    check.use(statement, SCHEMA, {}, "age", "duckdb", None)
+
+
 def test_a_databases_error_points_into_the_statement() -> None:
     statement = _train("LABEL income INTO m")
     assert str(check.refused("no table t", 14, statement.select)) == _lines(

@@ -47,6 +47,7 @@ def use(
     needed: Mapping[str, str],
     label: str | None,
     dialect: str = "duckdb",
+    label_kind: str | None = None,
 ) -> None:
     """Check that a SELECT has what a model needs.
 
@@ -56,29 +57,38 @@ def use(
         needed: the columns that the model was trained on, and their kinds (`tabular.kinds.Kind`).
         label: the column with the true values; None where none is needed.
         dialect: of the database, for what a message says to write.
+        label_kind: the label's kind in the training; None if that is not known.
 
     Raises BadStatement.
     """
     _once(statement.select, schema.names)
-    place = statement.select.place
+    place = _short(statement.select.place)
+    given = statement.label if isinstance(statement, Evaluate) else None
+    of_label = given.place if given is not None else place
     if label is not None and label not in schema.names:
-        given = statement.label if isinstance(statement, Evaluate) else None
-        where = given.place if given is not None else _short(place)
-        raise where.error(_no_column(label, schema.names))
+        raise of_label.error(_no_column(label, schema.names))
     for name, kind in needed.items():
         if name not in schema.names:
-            raise _short(place).error(
+            raise place.error(
                 f"{_no_column(name, schema.names)}; the model {statement.model.name} was trained with it"
             )
-        found = schema.field(name).type
-        now, trained = kind_of(found), Kind(kind)
-        if _is_open(found) or (now is not None and _class(now) == _class(trained)):
-            continue
-        cast = _CASTS.get(trained)
-        then = f"write {_cast(name, cast, dialect)}" if cast else "SELECT it as it was in the training"
-        raise _short(place).error(
-            f"the column {name!r} is {found} here, and was {trained} when {statement.model.name} was trained; {then}"
-        )
+        _as_trained(statement, schema.field(name), Kind(kind), dialect, place)
+    if label is not None and label_kind is not None:
+        _as_trained(statement, schema.field(label), Kind(label_kind), dialect, of_label)
+
+
+def _as_trained(
+    statement: Predict | Evaluate | Explain, column: pa.Field, trained: Kind, dialect: str, place: Place
+) -> None:
+    """Check that a column has the kind that it had in the training. Raises BadStatement at `place`."""
+    now = kind_of(column.type)
+    if _is_open(column.type) or (now is not None and _class(now) == _class(trained)):
+        return
+    cast = _CASTS.get(trained)
+    then = f"write {_cast(column.name, cast, dialect)}" if cast else "SELECT it as it was in the training"
+    raise place.error(
+        f"the column {column.name!r} is {column.type} here, and was {trained} when {statement.model.name} was trained; {then}"
+    )
 
 
 def same_kind(name: str, found: pa.DataType, trained: pa.DataType, place: Place) -> None:

@@ -143,6 +143,7 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
         "training_rows": rows.training.training_rows,
         "validation_rows": rows.validation_rows,
         "columns": _columns(rows.training.schema, statement, plan),
+        "label_kind": _label_kind(rows.training.schema, statement),
         "inputs": {one.column: one.name for one in plan.inputs} if plan is not None else {},
     }
     return Half(JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, state, notes)
@@ -196,6 +197,7 @@ def _kept(
             "file": job.file,
             "target": statement.target.name if statement.target is not None else "dnn",
             "label": statement.label.name if statement.label is not None else None,
+            "label_kind": state["label_kind"],
             "columns": state["columns"],
             "inputs": state["inputs"],
             "model_zoo": None if own else job.model_zoo,
@@ -368,6 +370,12 @@ def _columns(schema: pa.Schema, statement: Train, plan: Plan | None) -> dict[str
     return {
         one.name: kind.value for one in schema if one.name in used and (kind := kind_of(one.type)) is not None
     }
+
+
+def _label_kind(schema: pa.Schema, statement: Train) -> str | None:
+    """Return the kind of the label that a SELECT must have to evaluate the model; None if there is none, or no name for it."""
+    kind = kind_of(schema.field(statement.label.name).type) if statement.label is not None else None
+    return None if kind is None else kind.value
 
 
 def _metrics(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -105,7 +105,8 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
         )
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
+    kind = version.json.get("label_kind")
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect, kind)
     check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
