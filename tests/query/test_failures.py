@@ -278,6 +278,19 @@ def test_names_that_the_select_does_not_give(failure: str) -> None:
     assert str(caught.value) == _lines(*lines)
 
 
+@pytest.mark.parametrize("name", ["probabilities", "record", "shard"])
+def test_a_label_called_as_another_column_of_predictions(name: str) -> None:
+    statement, schema = _train(f"LABEL {name} INTO m"), pa.schema([("a", pa.int64()), (name, pa.int64())])
+    with pytest.raises(BadStatement) as caught:
+        check.train(statement, schema)
+    assert str(caught.value) == _lines(
+        f"my.sql:2: a label can't be called '{name}', as predictions have another column of this name; give it another name with AS",
+        f"  LABEL {name} INTO m",
+        f"        {'^' * len(name)}",
+    )
+    check.train(statement, schema, own=False)  # outputs of a zoo's model have names of their own
+
+
 def test_a_column_twice() -> None:
     with pytest.raises(BadStatement) as caught:
         check.train(_train("LABEL a INTO m"), pa.schema([("a", pa.int64()), ("A", pa.int64())]))

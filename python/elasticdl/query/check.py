@@ -15,23 +15,30 @@ from elasticdl.query.statements import Evaluate, Explain, Predict, Query, Train
 from elasticdl.spec.databases import quoted
 from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import ColumnList, Name, names
+from elasticdl.tabular.features import PROBABILITIES
 from elasticdl.tabular.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+OF_RECORDS = ("shard", "record")
+"""Columns of predictions that say which record a row is of."""
 _MOST_SHOWN = 20
 _CASTS = {Kind.TEXT: "VARCHAR", Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "BIGINT", Kind.NUMBER: "DOUBLE"}
 _NUMBERS = (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER)
 """Kinds of which one may stand for another: a column of whole numbers may have become one of fractions."""
 
 
-def train(statement: Train, schema: pa.Schema) -> None:
-    """Check the names of a training. Raises BadStatement."""
+def train(statement: Train, schema: pa.Schema, *, own: bool = True) -> None:
+    """Check the names of a training; `own`: the model is one of ours, whose output is called as the label. Raises BadStatement."""
     _once(statement.select, schema.names)
     label = statement.label
     if label is not None and label.name not in schema.names:
         raise label.place.error(_no_column(label.name, schema.names))
+    if own and label is not None and label.name in (PROBABILITIES, *OF_RECORDS):
+        raise label.place.error(
+            f"a label can't be called {label.name!r}, as predictions have another column of this name; give it another name with AS"
+        )
     for listed in statement.columns:
         for name in _names(listed):
             place = _place(statement.place, name)

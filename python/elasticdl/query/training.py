@@ -107,7 +107,7 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
             "LABEL is missing before INTO: write LABEL and the column that is to be predicted",
         )
     with placed(statement):
-        check.train(statement, session.source.schema(statement.select.text, session.params))
+        check.train(statement, session.source.schema(statement.select.text, session.params), own=own)
         if not own:
             _check_file(statement, wanted, session)
     work = rooms.work()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _PREDICTION = "prediction"
 """The column of a model with one output that has no name."""
-_OF_RECORDS = ("shard", "record")
-"""Columns of predictions that say which record a row is of."""
 
 
 def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | Answer:
@@ -282,7 +280,7 @@ class _Predicted:
 
     def __init__(self, files: list[Path]) -> None:
         self._schema = pq.read_schema(files[0])
-        self.names = [name for name in self._schema.names if name not in _OF_RECORDS]
+        self.names = [name for name in self._schema.names if name not in check.OF_RECORDS]
         self._batches = chain.from_iterable(
             pq.ParquetFile(file).iter_batches(columns=self.names) for file in files
         )

@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras import ops
 
 from elasticdl.spec.jobspec import Mode
-from elasticdl.tabular.features import Label, LabelKind, Plan
+from elasticdl.tabular.features import PROBABILITIES, Label, LabelKind, Plan
 from elasticdl.tabular.inputs import NONE, UNKNOWN, columns_of, preprocessing, raw_inputs
-from elasticdl.tabular.models import PROBABILITIES, trained_part
+from elasticdl.tabular.models import trained_part
 
 _PATIENCE = 5
 """Epochs without a better loss, or a tenth of all if these are more."""
