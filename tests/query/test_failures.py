@@ -255,6 +255,12 @@ CHECKED = {
         "  LABEL xyz INTO m",
         "        ^^^",
     ),
+    "a label of which the column has other letters": (
+        "LABEL AGE INTO m",
+        "my.sql:2: the SELECT gives no column 'AGE'; did you mean age?",
+        "  LABEL AGE INTO m",
+        "        ^^^",
+    ),
     "a column that is not there": (
         "TO TRAIN dnn COLUMN EMBEDDING(HASH_BUCKET(aeg, 9), 3) LABEL income INTO m",
         "my.sql:2: the SELECT gives no column 'aeg'; did you mean age?",
