@@ -297,6 +297,12 @@ CHECKED = {
         "  LABEL xyz INTO m",
         "        ^^^",
     ),
+    "a label of which the column has other letters": (
+        "LABEL AGE INTO m",
+        "my.sql:2: the SELECT gives no column 'AGE'; did you mean age?",
+        "  LABEL AGE INTO m",
+        "        ^^^",
+    ),
     "a column that is not there": (
         "TO TRAIN dnn COLUMN EMBEDDING(HASH_BUCKET(aeg, 9), 3) LABEL income INTO m",
         "my.sql:2: the SELECT gives no column 'aeg'; did you mean age?",
@@ -318,6 +324,19 @@ def test_names_that_the_select_does_not_give(failure: str) -> None:
     with pytest.raises(BadStatement) as caught:
         check.train(_train(tail), SCHEMA)
     assert str(caught.value) == _lines(*lines)
+
+
+@pytest.mark.parametrize("name", ["probabilities", "record", "shard"])
+def test_a_label_called_as_another_column_of_predictions(name: str) -> None:
+    statement, schema = _train(f"LABEL {name} INTO m"), pa.schema([("a", pa.int64()), (name, pa.int64())])
+    with pytest.raises(BadStatement) as caught:
+        check.train(statement, schema)
+    assert str(caught.value) == _lines(
+        f"my.sql:2: a label can't be called '{name}', as predictions have another column of this name; give it another name with AS",
+        f"  LABEL {name} INTO m",
+        f"        {'^' * len(name)}",
+    )
+    check.train(statement, schema, own=False)  # outputs of a zoo's model have names of their own
 
 
 def test_a_column_twice() -> None:
@@ -353,6 +372,28 @@ def test_a_column_of_another_type_than_trained() -> None:
     (statement,) = grammar.parse("SELECT * FROM t TO PREDICT p.y USING m", "duckdb")
     assert isinstance(statement, Predict)
     check.use(statement, SCHEMA, {"age": "number", "年龄": "integer"}, None)  # numbers are numbers
+
+
+@pytest.mark.parametrize(
+    ("tail", "piece"),
+    [
+        ("TO EVALUATE m LABEL age", "age"),
+        ("TO EVALUATE m", "SELECT * FROM t"),
+        ("TO EXPLAIN m", "SELECT * FROM t"),
+    ],
+)
+def test_a_label_of_another_type_than_trained(tail: str, piece: str) -> None:
+    (statement,) = grammar.parse(f"SELECT * FROM t\n{tail}", "duckdb", "my.sql")
+    assert isinstance(statement, Evaluate | Explain)
+    with pytest.raises(BadStatement) as caught:
+        check.use(statement, SCHEMA, {}, "age", "duckdb", "text")
+    message, _, carets = str(caught.value).split("\n")
+    assert message.partition(": ")[2] == (
+        'the column \'age\' is int64 here, and was text when m was trained; write CAST("age" AS VARCHAR) AS "age"'
+    )
+    assert carets.count("^") == len(piece)
+    check.use(statement, SCHEMA, {}, "age", "duckdb", "boolean")  # numbers are numbers
+    check.use(statement, SCHEMA, {}, "age", "duckdb", None)
 
 
 def test_a_databases_error_points_into_the_statement() -> None:

@@ -88,6 +88,7 @@ def test_a_model_is_trained_while_processes_die_and_then_used(
     assert report.complete
     assert [epoch.counted for epoch in report.epochs] == [ROWS - 100] * EPOCHS
     kept = json.loads((directory / "model.json").read_text())
+    assert (kept["label"], kept["label_kind"]) == ("double", "number")
     assert kept["rows"] == {
         "select": ROWS,
         "training": ROWS - 100,

@@ -135,6 +135,9 @@ def test_classes_and_values_that_training_never_saw(tmp_path: Path) -> None:
     features, labels = fed(of_numbers, table.slice(0, 2))
     assert labels.numpy().tolist() == [0, 1]
     assert set(of_numbers.custom_model()(features)["n"].numpy().tolist()) <= {-1, 1}
+    fractions = table.slice(0, 3).set_column(1, "n", pa.array([1.5, 1.0, -1.0]))
+    _, labels, weights = fed(of_numbers, fractions, "evaluation")
+    assert (labels.numpy().tolist(), weights.numpy().tolist()) == ([0, 1, 0], [0.0, 1.0, 1.0])
 
 
 def _column(plan: Any, name: str) -> int:

@@ -236,6 +236,27 @@ def test_lists_for_parts_of_a_model() -> None:
         ({"y": ["a"] * ROWS}, {}, "the label 'y' is 'a' in all rows; there is nothing to learn"),
         ({"y": [1.5] * ROWS}, {}, "the label 'y' is 1.5 in all rows"),
         ({"y": [None, "a", "b"] * (ROWS // 3)}, {}, r"100 of 300 rows have no y; add WHERE y IS NOT NULL"),
+        (
+            {"y": [0.5, float("nan"), float("inf")] * (ROWS // 3)},
+            {},
+            r"the label 'y' is missing, NaN or infinite in 200 of 300 rows to train on; add WHERE abs\(y\) < 1e308",
+        ),
+        ({"y": [7] * ROWS}, {}, "the label 'y' is 7 in all rows; there is nothing to learn"),
+        (
+            {"y": pa.array([*range(ROWS)], pa.date32())},
+            {},
+            r"the label 'y' is date32\[day\]; .*: select a number of it: extract\(epoch FROM \"y\"\) AS name",
+        ),
+        (
+            {"y": [[1]] * ROWS},
+            {},
+            "the label 'y' is list<.*>; .*: select one of its elements, or one text of all",
+        ),
+        (
+            {"y": [b"1"] * ROWS},
+            {},
+            r"the label 'y' is binary; .*: select it as numbers or text: CAST\(\"y\" AS VARCHAR\)",
+        ),
         ({"x": [1.0] * ROWS}, {}, "no column is left to learn from: x: left out"),
         ({}, {"target": "svm"}, "there is no model 'svm'; there are dnn, linear"),
         ({"a/b": np.arange(ROWS), "a_b": np.arange(ROWS)}, {}, "would both be the input 'a_b'; rename one"),

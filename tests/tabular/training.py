@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from elasticdl.tabular.features import Plan
+from elasticdl.tabular.features import PROBABILITIES, Plan
 from elasticdl.tabular.modelfile import TableModel
-from elasticdl.tabular.models import PROBABILITIES
 from tests.tabular.feeding import fed, loaded
 
 

@@ -15,23 +15,30 @@ from elasticdl.query.statements import Evaluate, Explain, Predict, Query, Train
 from elasticdl.spec.databases import quoted
 from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.columns import ColumnList, Name, names
+from elasticdl.tabular.features import PROBABILITIES
 from elasticdl.tabular.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+OF_RECORDS = ("shard", "record")
+"""Columns of predictions that say which record a row is of."""
 _MOST_SHOWN = 20
 _CASTS = {Kind.TEXT: "VARCHAR", Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "BIGINT", Kind.NUMBER: "DOUBLE"}
 _NUMBERS = (Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER)
 """Kinds of which one may stand for another: a column of whole numbers may have become one of fractions."""
 
 
-def train(statement: Train, schema: pa.Schema) -> None:
-    """Check the names of a training. Raises BadStatement."""
+def train(statement: Train, schema: pa.Schema, *, own: bool = True) -> None:
+    """Check the names of a training; `own`: the model is one of ours, whose output is called as the label. Raises BadStatement."""
     _once(statement.select, schema.names)
     label = statement.label
     if label is not None and label.name not in schema.names:
         raise label.place.error(_no_column(label.name, schema.names))
+    if own and label is not None and label.name in (PROBABILITIES, *OF_RECORDS):
+        raise label.place.error(
+            f"a label can't be called {label.name!r}, as predictions have another column of this name; give it another name with AS"
+        )
     for listed in statement.columns:
         for name in _names(listed):
             place = _place(statement.place, name)
@@ -47,6 +54,7 @@ def use(
     needed: Mapping[str, str],
     label: str | None,
     dialect: str = "duckdb",
+    label_kind: str | None = None,
 ) -> None:
     """Check that a SELECT has what a model needs.
 
@@ -56,29 +64,51 @@ def use(
         needed: the columns that the model was trained on, and their kinds (`tabular.kinds.Kind`).
         label: the column with the true values; None where none is needed.
         dialect: of the database, for what a message says to write.
+        label_kind: the label's kind in the training; None if that is not known.
 
     Raises BadStatement.
     """
     _once(statement.select, schema.names)
-    place = statement.select.place
+    place = _short(statement.select.place)
+    given = statement.label if isinstance(statement, Evaluate) else None
+    of_label = given.place if given is not None else place
     if label is not None and label not in schema.names:
-        given = statement.label if isinstance(statement, Evaluate) else None
-        where = given.place if given is not None else _short(place)
-        raise where.error(_no_column(label, schema.names))
+        raise of_label.error(_no_column(label, schema.names))
     for name, kind in needed.items():
         if name not in schema.names:
-            raise _short(place).error(
+            raise place.error(
                 f"{_no_column(name, schema.names)}; the model {statement.model.name} was trained with it"
             )
-        found = schema.field(name).type
-        now, trained = kind_of(found), Kind(kind)
-        if _is_open(found) or (now is not None and _class(now) == _class(trained)):
-            continue
-        cast = _CASTS.get(trained)
-        then = f"write {_cast(name, cast, dialect)}" if cast else "SELECT it as it was in the training"
-        raise _short(place).error(
-            f"the column {name!r} is {found} here, and was {trained} when {statement.model.name} was trained; {then}"
-        )
+        _as_trained(statement, schema.field(name), Kind(kind), dialect, place)
+    if label is not None and label_kind is not None:
+        _as_trained(statement, schema.field(label), Kind(label_kind), dialect, of_label)
+
+
+def _as_trained(
+    statement: Predict | Evaluate | Explain, column: pa.Field, trained: Kind, dialect: str, place: Place
+) -> None:
+    """Check that a column has the kind that it had in the training. Raises BadStatement at `place`."""
+    now = kind_of(column.type)
+    if _is_open(column.type) or (now is not None and _class(now) == _class(trained)):
+        return
+    cast = _CASTS.get(trained)
+    then = f"write {_cast(column.name, cast, dialect)}" if cast else "SELECT it as it was in the training"
+    raise place.error(
+        f"the column {column.name!r} is {column.type} here, and was {trained} when {statement.model.name} was trained; {then}"
+    )
+
+
+def same_kind(name: str, found: pa.DataType, trained: pa.DataType, place: Place) -> None:
+    """Check that a column has text, or numbers, in rows to validate on if it has in those that are trained on.
+
+    Raises BadStatement at the place of validation.select.
+    """
+    now, then = kind_of(found), kind_of(trained)
+    if _is_open(found) or now is None or then is None or _class(now) == _class(then):
+        return
+    raise place.error(
+        f"validation.select: the column {name!r} is {found} here, and {trained} in the rows that are trained on; CAST it there"
+    )
 
 
 def _cast(name: str, kind: str, dialect: str) -> str:

@@ -58,7 +58,8 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     label = version.json["label"] if method == PERMUTATION else None
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
+    kind = version.json.get("label_kind")
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect, kind)
     check_table(statement.table, mode, session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit import audit
-from elasticdl.errors import BadInput, JobFailed
+from elasticdl.errors import BadData, BadInput, JobFailed
 from elasticdl.job.progress import Progress
-from elasticdl.query import attributes, check, snapshot
+from elasticdl.query import attributes, check, classes, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.attributes import Wanted
 from elasticdl.query.jobs import Half, spec_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from elasticdl.query.registry import Entry, Rooms, Version
-    from elasticdl.tabular.features import Plan
+    from elasticdl.tabular.features import Label, Plan
 
 FORMAT = 1
 """Of `model.json`."""
@@ -107,14 +107,16 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
             "LABEL is missing before INTO: write LABEL and the column that is to be predicted",
         )
     with placed(statement):
-        check.train(statement, session.source.schema(statement.select.text, session.params))
+        check.train(statement, session.source.schema(statement.select.text, session.params), own=own)
         if not own:
             _check_file(statement, wanted, session)
     work = rooms.work()
     with placed(statement):
         rows = _rows(statement, wanted, session, work.directory)
     plan = _plan(statement, wanted, rows) if own else None
-    notes = tuple(map(str, plan.reasons)) if plan is not None else ()
+    notes = (
+        (*map(str, plan.reasons), *_unknown_classes(statement, rows, plan.label)) if plan is not None else ()
+    )
     for note in notes:
         session.tell(f"  {note}")
     if session.dry_run:
@@ -141,6 +143,7 @@ def begin(statement: Train, session: Session, rooms: Rooms) -> Half | Answer:
         "training_rows": rows.training.training_rows,
         "validation_rows": rows.validation_rows,
         "columns": _columns(rows.training.schema, statement, plan),
+        "label_kind": _label_kind(rows.training.schema, statement),
         "inputs": {one.column: one.name for one in plan.inputs} if plan is not None else {},
     }
     return Half(JobKind.TRAIN, statement.model.name, made, derived, wanted.settings, state, notes)
@@ -194,6 +197,7 @@ def _kept(
             "file": job.file,
             "target": statement.target.name if statement.target is not None else "dnn",
             "label": statement.label.name if statement.label is not None else None,
+            "label_kind": state["label_kind"],
             "columns": state["columns"],
             "inputs": state["inputs"],
             "model_zoo": None if own else job.model_zoo,
@@ -275,6 +279,8 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
             raise place.error(
                 f"validation.select gives no column {missing[0]!r}, which the rows that are trained on have"
             )
+        if label is not None:
+            check.same_kind(label, found.field(label).type, taken.schema.field(label).type, place)
         validation = snapshot.take(
             session.source, apart, directory=directory / "validation", seed=seed, label=label, fraction=0.0
         )
@@ -309,6 +315,40 @@ def _plan(statement: Train, wanted: Wanted, rows: _Rows) -> Plan:
     return replace(plan, validates=plan.validates and rows.validation is not None)
 
 
+def _unknown_classes(statement: Train, rows: _Rows, label: Label) -> tuple[str, ...]:
+    """Return what a person should know of validation rows with a class that no row to train on has.
+
+    Raises BadStatement if all validation rows have such a class: no metric could be computed.
+    """
+    if rows.validation is None:
+        return ()
+    found = classes.unknown(rows.validation, rows.validation_rows, label)
+    if not found.count:
+        return ()
+    if found.count < found.rows:
+        return (
+            f"{found.count:,} of {found.rows:,} validation rows have a value of {label.column} that no row to train on has: "
+            f"{found.values}; metrics leave them out, and the loss counts each of them as 0",
+        )
+    trained = rows.training.training_rows
+    with placed(statement):
+        if rows.validation == rows.training.validation:
+            if 2 * len(label.classes) > trained:
+                raise BadData(
+                    f"the label {label.column!r} is different in nearly each row: {trained:,} rows to train on have {len(label.classes):,} "
+                    f"values, and no validation row ({found.rows:,} in all) has one of these, but {found.values}, so there is nothing to "
+                    "learn; group the values in the SELECT, or choose another label"
+                )
+            raise BadData(
+                f"no validation row ({found.rows:,} in all) has a value of the label {label.column!r} that the {trained:,} rows to train "
+                f"on have, but {found.values}; set more rows apart with validation.fraction, or choose them with validation.select"
+            )
+        raise BadData(
+            f"validation.select: no row ({found.rows:,} in all) has a value of {label.column} that the rows to train on have, but "
+            f"{found.values}; those have {classes.known(label)}"
+        )
+
+
 def _audited(directory: Path, expected: int) -> list[int]:
     """Return the records of each epoch, by the workers' own records. Raises JobFailed if they are not the rows of the SELECT."""
     report = audit(directory)
@@ -330,6 +370,12 @@ def _columns(schema: pa.Schema, statement: Train, plan: Plan | None) -> dict[str
     return {
         one.name: kind.value for one in schema if one.name in used and (kind := kind_of(one.type)) is not None
     }
+
+
+def _label_kind(schema: pa.Schema, statement: Train) -> str | None:
+    """Return the kind of the label that a SELECT must have to evaluate the model; None if there is none, or no name for it."""
+    kind = kind_of(schema.field(statement.label.name).type) if statement.label is not None else None
+    return None if kind is None else kind.value
 
 
 def _metrics(summary: Mapping[str, Any]) -> dict[str, float]:

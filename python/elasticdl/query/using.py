@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elasticdl.errors import BadInput, BadSetting, BadStatement, JobFailed
-from elasticdl.query import attributes, check, jobs, results, snapshot
+from elasticdl.errors import BadData, BadInput, BadSetting, BadStatement, JobFailed
+from elasticdl.query import attributes, check, classes, jobs, results, snapshot
 from elasticdl.query.answer import Answer
 from elasticdl.query.jobs import Half
 from elasticdl.query.session import Session, placed
@@ -25,17 +25,13 @@ from elasticdl.query.statements import Evaluate, Explain, Named, Predict
 from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.tabular import template
-from elasticdl.tabular.features import Plan
+from elasticdl.tabular.features import PROBABILITIES, Plan
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Rooms, Version
 
 _PREDICTION = "prediction"
 """The column of a model with one output that has no name."""
-_OF_CLASSES = ("probabilities",)
-"""Further outputs of a model of ours whose label has classes."""
-_OF_RECORDS = ("shard", "record")
-"""Columns of predictions that say which record a row is of."""
 
 
 def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | Answer:
@@ -52,9 +48,8 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
     if wanted.extra_outputs and version.json["model_zoo"] is None:
         with placed(statement):
             label = plan_of(version).label
-        _outputs(
-            [label.column, *(_OF_CLASSES if label.classes else ())], statement, version, wanted.extra_outputs
-        )
+        made_of = [label.column, *([PROBABILITIES] if label.classes else [])]
+        _outputs(made_of, statement, version, wanted.extra_outputs)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
@@ -115,12 +110,15 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
         )
     with placed(statement):
         schema = session.source.schema(statement.select.text, session.params)
-    check.use(statement, schema, version.json["columns"], label, session.source.dialect)
+    kind = version.json.get("label_kind")
+    check.use(statement, schema, version.json["columns"], label, session.source.dialect, kind)
     check_table(statement.table, Into(wanted.into), session)
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
     found = taken(statement, session, work.directory, label)
+    if version.json["model_zoo"] is None:
+        _check_classes(statement, version, found)
     made = use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
     derived, reasons = _sized(version, found.rows)
@@ -216,6 +214,20 @@ def use(version: Version) -> dict[str, object]:
     return made
 
 
+def _check_classes(statement: Evaluate, version: Version, rows: Snapshot) -> None:
+    """Check that the model knows the labels of all rows: metrics would be of the others alone. Raises BadStatement."""
+    with placed(statement):
+        label = plan_of(version).label
+        found = classes.unknown(rows.training, rows.rows, label)
+        if not found.count:
+            return
+        what = (
+            f"{found.count:,} of {found.rows:,} rows have a value of {label.column} that {version.name} does not know: {found.values}; "
+            f"it knows {classes.known(label)}; leave those rows out in the SELECT, or train a model that has seen such rows"
+        )
+        raise BadData(what) if statement.label is None else statement.label.place.error(what)
+
+
 def _sized(version: Version, rows: int) -> tuple[Mapping[str, object], Mapping[str, str]]:
     """Return settings that follow from the model and its rows, and the reasons of those that a person should know."""
     workers, why = jobs.workers(rows)
@@ -293,7 +305,7 @@ class _Predicted:
 
     def __init__(self, files: list[Path]) -> None:
         self._schema = pq.read_schema(files[0])
-        self.names = [name for name in self._schema.names if name not in _OF_RECORDS]
+        self.names = [name for name in self._schema.names if name not in check.OF_RECORDS]
         self._batches = chain.from_iterable(
             pq.ParquetFile(file).iter_batches(columns=self.names) for file in files
         )

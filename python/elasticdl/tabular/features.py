@@ -10,6 +10,9 @@ from typing import Any
 
 from elasticdl.tabular.spread import Scalar
 
+PROBABILITIES = "probabilities"
+"""Name of the output with the probability of each class."""
+
 
 @dataclass(frozen=True, slots=True)
 class Input:

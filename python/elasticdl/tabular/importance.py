@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.errors import BadData
-from elasticdl.tabular.features import Label, Plan
+from elasticdl.tabular.features import PROBABILITIES, Label, Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,6 @@ _BATCH = 1024
 """Rows of which a model is asked at a time."""
 STEPS = 256
 """Of the integral: its sum is within 1 % of the difference then."""
-_PROBABILITIES = "probabilities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ def scorer(label: Label, labels: npt.NDArray[Any]) -> Callable[[Arrays], float]:
     positive = classes == _texts(np.array([_typed(label, label.classes[1], labels)]))
     if positive.all() or not positive.any():
         raise BadData(f"all rows have the same {label.column}; choose rows with both values of it")
-    return lambda outputs: _auc(outputs[_PROBABILITIES][:, 1], positive)
+    return lambda outputs: _auc(outputs[PROBABILITIES][:, 1], positive)
 
 
 def _typed(label: Label, value: Any, labels: npt.NDArray[Any]) -> Any:
@@ -408,7 +407,7 @@ def _output(part: Any, plan: Plan) -> Any:
     from keras import ops
 
     outputs = part.output
-    return outputs[_PROBABILITIES] if plan.label.classes else ops.expand_dims(outputs[plan.label.column], 1)
+    return outputs[PROBABILITIES] if plan.label.classes else ops.expand_dims(outputs[plan.label.column], 1)
 
 
 def _share(

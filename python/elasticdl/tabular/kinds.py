@@ -44,7 +44,7 @@ def kind_of(kind: pa.DataType) -> Kind | None:
 
 def instead(name: str, kind: pa.DataType) -> str:
     """Say what to select in place of a column whose kind no model can take."""
-    quoted = '"' + name.replace('"', '""') + '"'
+    quoted = _quoted(name)
     types = pa.types
     if types.is_struct(kind):
         return f"select its fields: {quoted}.field AS name"
@@ -55,3 +55,19 @@ def instead(name: str, kind: pa.DataType) -> str:
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return "select lists of numbers or of text"
     return f"leave it out, or select it as numbers or text: CAST({quoted} AS VARCHAR)"
+
+
+def instead_of_label(name: str, kind: pa.DataType) -> str:
+    """Say what to select in place of a label that is no text, boolean or number; it can't be left out."""
+    quoted = _quoted(name)
+    match kind_of(kind):
+        case Kind.DATE | Kind.TIMESTAMP:
+            return f"select a number of it: extract(epoch FROM {quoted}) AS name"
+        case Kind.LIST:
+            return "select one of its elements, or one text of all"
+    found = instead(name, kind)
+    return found.removeprefix("leave it out, or ")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

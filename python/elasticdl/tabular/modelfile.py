@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras import ops
 
 from elasticdl.spec.jobspec import Mode
-from elasticdl.tabular.features import Label, LabelKind, Plan
+from elasticdl.tabular.features import PROBABILITIES, Label, LabelKind, Plan
 from elasticdl.tabular.inputs import NONE, UNKNOWN, columns_of, preprocessing, raw_inputs
-from elasticdl.tabular.models import PROBABILITIES, trained_part
+from elasticdl.tabular.models import trained_part
 
 _PATIENCE = 5
 """Epochs without a better loss, or a tenth of all if these are more."""
@@ -55,9 +55,13 @@ class TableModel:
 
     def _number(self, values: Any) -> Any:
         """Return numbers of classes; -1 of a value that is none."""
-        if self.plan.label.kind is not LabelKind.TEXT:
-            values = tf.cast(values, tf.int64)
-        return self._classes(values) - 1
+        if self.plan.label.kind is LabelKind.TEXT:
+            return self._classes(values) - 1
+        whole = tf.cast(values, tf.int64)
+        classes = self._classes(whole) - 1
+        if not values.dtype.is_floating:
+            return classes
+        return tf.where(tf.cast(whole, values.dtype) == values, classes, tf.constant(-1, classes.dtype))
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """Return the cross-entropy, or the squared error in deviations of the label, of each example."""

@@ -11,12 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from elasticdl.tabular.features import IdFeature, Label, LabelKind, Plan
+from elasticdl.tabular.features import PROBABILITIES, IdFeature, Label, LabelKind, Plan
 from elasticdl.tabular.idlayers import COMMON, IdLayer, Use, id_layers
 from elasticdl.tabular.inputs import IDS, NONE, NUMBERS, UNKNOWN, id_columns, number_columns
 
-PROBABILITIES = "probabilities"
-"""Name of the output with the probability of each class."""
 _CROSSES = 2
 """Layers of the cross network of dcn."""
 

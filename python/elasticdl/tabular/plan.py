@@ -13,7 +13,7 @@ from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.becoming import Became, becomes, input_name
 from elasticdl.tabular.columns import ColumnList, Value
 from elasticdl.tabular.features import IdFeature, Input, Label, LabelKind, NumberFeature, Plan, Reason
-from elasticdl.tabular.kinds import Kind, instead, kind_of
+from elasticdl.tabular.kinds import Kind, instead, instead_of_label, kind_of
 from elasticdl.tabular.network import Task, network_of
 from elasticdl.tabular.overriding import Asked, asked_for
 from elasticdl.tabular.statistics import Column, Statistics
@@ -155,10 +155,16 @@ def _label(field: pa.Field, column: Column | None, task: Task | None) -> Label:
     kind, name = kind_of(field.type), field.name
     if column is None or kind not in (Kind.TEXT, Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER):
         raise BadData(
-            f"the label {name!r} is {field.type}; a label is text, boolean, or a number: {instead(name, field.type)}"
+            f"the label {name!r} is {field.type}; a label is text, boolean, or a number: {instead_of_label(name, field.type)}"
+        )
+    written = as_written(name)
+    if column.nulls and kind is Kind.NUMBER:
+        # NaN is not null, and databases have no common name for what is finite
+        raise BadData(
+            f"the label {name!r} is missing, NaN or infinite in {column.nulls:,} of {column.rows:,} rows to train on; add WHERE "
+            f"abs({written}) < 1e308"
         )
     if column.nulls:
-        written = as_written(name)
         raise BadData(
             f"{column.nulls:,} of {column.rows:,} rows have no {name}; add WHERE {written} IS NOT NULL"
             + (f" AND {written} <> ''" if kind is Kind.TEXT else "")
@@ -194,7 +200,7 @@ def _label(field: pa.Field, column: Column | None, task: Task | None) -> Label:
             )
         if values.distinct < 2:
             raise BadData(
-                f"the label {name!r} is {values.counts[0][0]!r} in all rows; there is nothing to learn"
+                f"the label {name!r} is {_value(of, values.counts[0][0])!r} in all rows; there is nothing to learn"
             )
         classes = tuple(sorted(_value(of, one) for one, _ in values.counts))
         return Label(name, of, classes)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from elasticdl.tabular.features import Plan
+from elasticdl.tabular.features import PROBABILITIES, Plan
 from elasticdl.tabular.idlayers import COMMON, IdLayer, Use, id_layers
 from elasticdl.tabular.importance import has_sums
 from elasticdl.tabular.inputs import number_columns
-from elasticdl.tabular.models import PROBABILITIES, combined, decoded, deep_of, machine_of, places_of_numbers
+from elasticdl.tabular.models import combined, decoded, deep_of, machine_of, places_of_numbers
 
 _BATCH = 8192
 """Rows of which what follows is computed at a time."""
