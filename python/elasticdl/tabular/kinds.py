@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from elasticdl.spec.databases import quoted
+
 
 class Kind(StrEnum):
     """What a column has."""
@@ -44,30 +46,26 @@ def kind_of(kind: pa.DataType) -> Kind | None:
 
 def instead(name: str, kind: pa.DataType) -> str:
     """Say what to select in place of a column whose kind no model can take."""
-    quoted = _quoted(name)
+    written = quoted(name)
     types = pa.types
     if types.is_struct(kind):
-        return f"select its fields: {quoted}.field AS name"
+        return f"select its fields: {written}.field AS name"
     if types.is_map(kind):
-        return f"select the values of single keys: {quoted}['key'] AS name"
+        return f"select the values of single keys: {written}['key'] AS name"
     if types.is_duration(kind) or types.is_interval(kind):
-        return f"select its length in seconds: extract(epoch FROM {quoted}) AS name"
+        return f"select its length in seconds: extract(epoch FROM {written}) AS name"
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return "select lists of numbers or of text"
-    return f"leave it out, or select it as numbers or text: CAST({quoted} AS VARCHAR)"
+    return f"leave it out, or select it as numbers or text: CAST({written} AS VARCHAR)"
 
 
 def instead_of_label(name: str, kind: pa.DataType) -> str:
     """Say what to select in place of a label that is no text, boolean or number; it can't be left out."""
-    quoted = _quoted(name)
+    written = quoted(name)
     match kind_of(kind):
         case Kind.DATE | Kind.TIMESTAMP:
-            return f"select a number of it: extract(epoch FROM {quoted}) AS name"
+            return f"select a number of it: extract(epoch FROM {written}) AS name"
         case Kind.LIST:
             return "select one of its elements, or one text of all"
     found = instead(name, kind)
     return found.removeprefix("leave it out, or ")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
