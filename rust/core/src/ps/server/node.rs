@@ -265,8 +265,9 @@ impl Node {
     pub fn is_past(&self, stamp: Stamp, steps: u64, roll_back: u64) -> bool {
         let Settled { done, all } = &*lock(&self.settled);
         self.catalog.policy().accumulates
-            && all.roll_back() == roll_back
-            && (done.has(stamp) || (all.steps() > steps && all.has(stamp)))
+            // The master's word may still be of before a roll-back that a worker has told of.
+            && ((done.roll_back() == roll_back && done.has(stamp))
+                || (all.roll_back() == roll_back && all.steps() > steps && all.has(stamp)))
     }
 
     /// Return the last roll-back that this server has heard of, and how many steps it knows to be complete in it.
@@ -493,5 +494,52 @@ impl Node {
         self.slots
             .get(slot as usize)
             .is_some_and(|slot| lock(slot).expire(time, &mut Ways(self)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::memory::optimizer::Rule;
+    use crate::ps::protocol::catalog::Policy;
+
+    fn limits(roll_back: u64, above: Vec<u64>) -> Limits {
+        Limits {
+            roll_back,
+            low: 0,
+            above,
+            steps: 8,
+            end: 8,
+        }
+    }
+
+    /// A worker may have heard of a roll-back before, and the master's word of what is done comes after its word of the roll-back.
+    #[test]
+    fn a_task_that_was_done_before_a_roll_back_is_not_past_after_it() {
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let catalog = Catalog::new(3, 2, vec![], vec![], rule, 0.0).with_policy(Policy {
+            accumulates: true,
+            ..Policy::default()
+        });
+        let node = Node::new(0, catalog);
+        let stamp = Stamp { task: 1, chunk: 0 };
+        node.bound(&Bounds {
+            tasks: 8,
+            ..Bounds::default()
+        });
+        node.limit(&limits(0, vec![1]));
+        assert!(node.is_past(stamp, 0, 0));
+        node.bound(&Bounds {
+            roll_back: 1,
+            tasks: 8,
+            ..Bounds::default()
+        });
+        assert!(node.confirm(&Confirmed::new(1)));
+        assert!(!node.is_past(stamp, 0, 1));
+        node.limit(&limits(1, vec![1]));
+        assert!(node.is_past(stamp, 0, 1));
     }
 }
