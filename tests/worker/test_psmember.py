@@ -45,7 +45,7 @@ from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
-from elasticdl.data.plan.waves import Waves
+from elasticdl.data.plan.waves import WHOLE, Waves
 from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
@@ -428,6 +428,23 @@ def test_in_steps_chunks_of_a_task_are_settled_in_turn() -> None:
     assert rig.work.seconds > 0
     rig.until(Push)
     assert rig.work.confirms == 2
+
+
+def test_a_stale_chunk_is_computed_again_while_the_rows_of_the_next_step_wait_for_it() -> None:
+    rig = Rig(wave=2)
+    rig.hear(Leased(2, 0, 0))
+    rig.until(Push)
+    assert stamps([rig.work]) == [(2, 0)]
+    rig.asked()
+    while rig.until(AwaitRows, AwaitEnd) == AwaitEnd(rig.tickets, 0.0):
+        rig.end(NOT_YET)
+    rig.end(NOT_YET)
+    assert rig.work == AwaitEnd(rig.tickets, 0.0)
+    rig.end(PushEnded("stale"))
+    wanted = rig.until(Pull).wanted
+    assert (wanted.chunk.chunk, wanted.need, wanted.again) == (0, (CHUNKS, 0, 2, WHOLE), True)
+    rig.until(Push)
+    assert (rig.work.chunk.chunk, rig.work.confirms) == (0, 1)
 
 
 def test_a_step_has_the_share_of_its_records_and_waits_for_the_steps_before() -> None:

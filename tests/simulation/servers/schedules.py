@@ -13,11 +13,14 @@ from tests.simulation.servers.oracle import barriers, steps_before, waves
 from tests.simulation.servers.world import Plan, World
 
 EVERY = 7
-"""One schedule of so many is of a job that continues from a checkpoint, or whose servers sum up gradients."""
+"""One schedule of so many is of a job that continues from a checkpoint, or whose servers sum up gradients; of these every other one is of
+a job that loses them often."""
 
 
 def plan_of(seed: int) -> Plan:
     """Return a small job with a few faults."""
+    if seed % (2 * EVERY) == 2 * EVERY - 1:
+        return with_losses(random.Random(f"losses of servers' plan {seed}"))
     rng = random.Random(f"servers' plan {seed}")
 
     def some(most: int, chance: float) -> int:
@@ -74,6 +77,28 @@ def with_callbacks(plan: Plan, rng: random.Random) -> Plan:
     plan = replace(plan, stop_at=rng.choice(early)) if early and rng.random() < 0.4 else plan
     return replace(
         plan, best=rng.choice(("more", "less")) if plan.evaluated and plan.checkpoint_steps else ""
+    )
+
+
+def with_losses(rng: random.Random) -> Plan:
+    """Return a job whose servers sum up gradients, and die or are taken for dead: what was done may have to be done again."""
+    replicas = rng.choice((1, 2))
+    return Plan(
+        workers=rng.choice((1, 2, 3)),
+        servers=rng.choice((2, 2, 3, 3)),
+        replicas=replicas,
+        tasks=rng.choice((6, 10, 14)),
+        checkpoint_steps=rng.choice((2, 4, 8)),
+        grads_to_wait=rng.choice((2, 3)),
+        server_kills=rng.choice((0, 1, 2)) if replicas == 2 else rng.choice((1, 2, 3)),
+        server_hangs=rng.choice((0, 1, 2)),
+        server_joins=rng.choice((0, 1)),
+        server_drains=rng.choice((0, 1)),
+        resets=rng.choice((0, 4, 8)),
+        suspicions=rng.choice((0, 2, 4, 6)),
+        master_kills=rng.choice((0, 0, 1)),
+        careless=replicas == 1 or rng.random() < 0.3,
+        span=rng.choice((300, 600, 1200)),
     )
 
 

@@ -23,14 +23,16 @@ def test_no_schedule_breaks_a_promise() -> None:
             pytest.fail(f"{violation}; replay: tests.simulation.servers.schedules.run({seed}, trace=print)")
 
 
-@pytest.mark.parametrize("seed", [45, 103, 481, 3283, 3757, 4861, 5063, 5769, 5813])
+@pytest.mark.parametrize("seed", [45, 103, 481, 3283, 3757, 4861, 5063, 5769, 5813, 13565, 27607])
 def test_schedules_that_found_something_are_well(seed: int) -> None:
     """Run what found a mistake.
 
     45: a first value that was seen and is lost with its server; 103: progress of before a roll-back from a worker that leaves; 481, 5063,
     5813: slots are lost after callbacks have ended the job, which ends with what the last snapshot has; 3283, 5769: a master whose workers
     hold tasks does not see that the servers have gone to another one; 3757: a snapshot that was cut before the metrics of the last barrier
-    were known is kept, and the best one is not; 4861: a best snapshot that is under way until all is trained takes slots with all of it.
+    were known is kept, and the best one is not; 4861: a best snapshot that is under way until all is trained takes slots with all of it;
+    13565: a chunk is confirmed of which a part was stale; 27607: such a chunk is not computed again, because its worker waits for rows of
+    the next step, which wait for it.
     """
     schedules.run(seed)
 

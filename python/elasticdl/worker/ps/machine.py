@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
@@ -489,7 +489,7 @@ class PsMember:
             if following is not None and self._tasks.is_before(following.chunk, begun.chunk):
                 # Its task was leased a moment ago, and the other waits for it (A5).
                 begun, following = following, begun
-            gradients = yield from self._gradients(begun)
+            gradients = yield from self._gradients(begun, pushed)
             if gradients is None:
                 # What was computed before it has been pushed.
                 pushed.append(_Pushed(begun, None, None))
@@ -526,11 +526,11 @@ class PsMember:
         need = self._pacing.need(begun.chunk.task, begun.chunk.chunk)
         return Wanted(begun.chunk, begun.fetched.batch, need)
 
-    def _gradients(self, begun: _Begun) -> Flow[Gradients | None]:
+    def _gradients(self, begun: _Begun, pushed: deque[_Pushed]) -> Flow[Gradients | None]:
         """Compute a chunk; None if there is nothing to be pushed."""
         gradients = None
         if begun.ticket is not None:
-            came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk)
+            came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk, pushed)
             if self._is_held(begun.fetched.slots, came.held):
                 if self._settings.resumed:  # nobody in this job may have told of it
                     yield from self._do(WriteLine(self._line(begun, begun.fetched.slots)), Done)
@@ -545,14 +545,18 @@ class PsMember:
         """R8: all slots that a chunk concerns hold it, from another worker."""
         return slots <= held
 
-    def _await_rows(self, ticket: int, roll_back: int, chunk: Chunk | None = None) -> Flow[RowsCame]:
-        """Wait for what was asked for, for a chunk or without one."""
+    def _await_rows(
+        self, ticket: int, roll_back: int, chunk: Chunk | None = None, pushed: deque[_Pushed] | None = None
+    ) -> Flow[RowsCame]:
+        """Wait for what was asked for, for a chunk or without one; rows of its step may wait for a chunk of `pushed` that was stale."""
         self._is_busy = False
         while True:
             came = yield from self._outcome_of(AwaitRows(ticket, LOOK_SECONDS))
             if isinstance(came, RowsCame):
                 break
             self._look(came, roll_back)
+            if pushed and self._pacing.accumulates:
+                yield from self._settle(pushed, len(pushed))
             if chunk is not None and self._pacing.accumulates and self._is_idle_wait(chunk):
                 raise _Abandoned
         if came.missing:
@@ -683,7 +687,7 @@ class PsMember:
         )
         end = "stale"
         while end == "stale":
-            asked = yield from self._do(Pull(Wanted(chunk, batch, None, again=True)), Asked)
+            asked = yield from self._do(Pull(replace(self._wish(begun), again=True)), Asked)
             came = yield from self._await_rows(asked.ticket, chunk.roll_back)
             computed = yield from self._compute(begun, came)
             push = Push(
@@ -693,6 +697,7 @@ class PsMember:
                 self._tasks.low,
                 self._pacing.step(chunk.task, chunk.chunk),
                 self._pacing.share(chunk.task, chunk.chunk),
+                confirms=self._pacing.settled(chunk.task, chunk.chunk),
                 # Its line says which slots it is in, and some of them hold it: the others get nothing of it, under its stamp.
                 is_nothing=not computed.finite,
             )

@@ -602,7 +602,9 @@ impl RequestTracker {
             } else {
                 End::Settled
             };
-            if let Some(stamp) = pushed.head.stamp.filter(|_| pushed.confirms > 0) {
+            // A slot for which it was stale has nothing of it yet.
+            let settled = pushed.head.stamp.filter(|_| end == End::Settled);
+            if let Some(stamp) = settled.filter(|_| pushed.confirms > 0) {
                 let is_new = self.confirmed.confirm(stamp.task, pushed.confirms);
                 self.learned = self.learned.saturating_add(is_new.into());
             }
@@ -679,6 +681,7 @@ mod tests {
     use crate::ps::protocol::catalog::Variable;
     use crate::ps::protocol::stamps::Stamp;
     use crate::ps::protocol::wire::Dense;
+    use crate::ps::server::slot::Answer;
 
     const ENTRY: Entry = Entry {
         term: 1,
@@ -878,5 +881,40 @@ mod tests {
         let (requests, _) = tracker.due(now);
         let tickets: Vec<Option<Ticket>> = requests.iter().map(|request| request.ticket).collect();
         assert_eq!(tickets, [Some(1)]);
+    }
+
+    /// A step with such a chunk would be applied without what the stale part would have added (rule A3).
+    #[test]
+    fn a_chunk_of_which_a_part_is_stale_is_not_confirmed() {
+        let catalog = catalog(2, &["a", "b", "c", "d", "e", "f", "g", "h"], 1);
+        let mut tracker = RequestTracker::new(catalog.clone());
+        tracker.learn([(0, ENTRY), (1, ENTRY)], 0);
+        let now = Instant::now();
+        let dense: Vec<(usize, &[f32])> = (0..8).map(|one| (one, &[1.0][..])).collect();
+        for (ticket, second) in [(1, Answer::Stale), (2, Answer::Held)] {
+            let head = Head {
+                stamp: Some(Stamp { task: 0, chunk: 0 }),
+                ..NOTHING
+            };
+            let pushed = Pushed::new(&catalog, head, &[], &dense, false).confirming(1);
+            let is_stale = second == Answer::Stale;
+            tracker.begin(now, ticket, None, Some(pushed));
+            let request = tracker.due(now).0.remove(0);
+            let (number, words) = tracker.ask(now, request).expect("it is asked");
+            let ask = Ask::read(&words, &catalog).expect("an ask");
+            assert_eq!(ask.pushes.len(), 2);
+            assert_eq!(ask.confirmed, Confirmed::default());
+            let mut words = Vec::new();
+            wire::put_outcome(&mut words, 0, &Answer::Applied, None);
+            wire::put_outcome(&mut words, 1, &second, None);
+            tracker.take(now, 1, Kind::Answers, number.into(), &words);
+            let end = if is_stale { End::Stale } else { End::Settled };
+            assert_eq!(tracker.take_news().ended, [(ticket, end)]);
+            let mut confirmed = Confirmed::default();
+            if !is_stale {
+                confirmed.confirm(0, 1);
+            }
+            assert_eq!(tracker.confirmed, confirmed);
+        }
     }
 }

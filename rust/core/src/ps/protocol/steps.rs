@@ -148,6 +148,15 @@ impl Confirmed {
         is_new
     }
 
+    /// Return the same of another roll-back, to do something wrong with it.
+    #[cfg(feature = "simulation")]
+    pub fn as_of(&self, roll_back: u64) -> Confirmed {
+        Confirmed {
+            roll_back,
+            ..self.clone()
+        }
+    }
+
     /// Return it with a watermark that is no higher than this.
     pub fn held_to(&self, low: u64) -> Confirmed {
         Confirmed {

@@ -376,6 +376,12 @@ impl Node {
         }
     }
 
+    /// Call `alter` with what the master has said of tasks that are done, to do something wrong with it.
+    #[cfg(feature = "simulation")]
+    pub fn alter_done(&self, alter: impl FnOnce(&mut Confirmed)) {
+        alter(&mut lock(&self.settled).done);
+    }
+
     /// Learn entries of the journal.
     pub fn learn(
         &self,
