@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     plan = Plan(inputs, (), (), Label("rich", LabelKind.BOOLEAN, (0, 1)), Network("dnn"), {}, True, ())
     with Store(tmp_path / "store").begin("rich") as entry:
         template.write(entry.directory, plan)
+        (entry.directory / "model.keras").touch()
         entry.commit({"label": "rich", "columns": {"age": "integer", "工资": "number"}, "model_zoo": None})
     with Store(tmp_path / "store").begin("foreign") as entry:
         entry.commit({"label": None, "columns": {}, "model_zoo": "zoo"})
@@ -102,6 +103,18 @@ def test_outputs_of_a_model_of_a_table_are_known_before_its_job(folder: Path) ->
         BadStatement, match=r"the model rich@.* can't be used: .*/plan\.json: KeyError\('label'\); DROP"
     ):
         elasticdl.sql(text.format("nope"))
+
+
+def test_a_model_without_its_file_and_labels_that_it_does_not_know_are_refused(folder: Path) -> None:
+    unknown = r"150 of 300 rows have a value of rich that rich does not know: 2; it knows 0, 1; leave those rows out in the SELECT"
+    with pytest.raises(BadStatement, match=unknown):
+        elasticdl.sql("SELECT age, 工资, least(age % 4, 2) AS rich FROM people TO EXPLAIN rich")
+    (file,) = folder.glob("store/rich/*/model.keras")
+    file.unlink()
+    with pytest.raises(
+        BadStatement, match=r"the model rich@.* can't be used: there is no .*/model\.keras; DROP"
+    ):
+        elasticdl.sql("SELECT * FROM people TO EXPLAIN rich")
 
 
 def test_a_model_of_a_zoo_by_its_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

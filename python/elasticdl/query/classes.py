@@ -1,20 +1,16 @@
-"""Rows whose label is no class of a model. An evaluation leaves them out of its metrics, so they are counted before a job runs."""
+"""Rows whose label is no class of a model. Metrics leave them out, so they are counted before a job runs."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 
 from elasticdl.query.duckdb import SETTINGS
 from elasticdl.spec.databases import quoted, text
 from elasticdl.tabular.features import Label, LabelKind
-
-if TYPE_CHECKING:
-    pass
 
 _SHOWN = 3
 """Values that a message shows of those that a model does not know."""

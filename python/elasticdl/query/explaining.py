@@ -23,7 +23,16 @@ from elasticdl.query.jobs import PASSWORDS, spec_of
 from elasticdl.query.session import Session, placed
 from elasticdl.query.source import Into
 from elasticdl.query.statements import Explain
-from elasticdl.query.using import check_table, foreseen, plan_of, taken, use, write
+from elasticdl.query.using import (
+    check_classes,
+    check_exported,
+    check_table,
+    foreseen,
+    plan_of,
+    taken,
+    use,
+    write,
+)
 from elasticdl.spec.edge import check_zoo
 from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.modelfile import check_model_file
@@ -66,9 +75,12 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
     plan = None
     if is_own:
         with placed(statement):
+            check_exported(version)
             plan = plan_of(version)
     with session.store.work() as work:
         taken_rows = taken(statement, session, work.directory, label)
+        if is_own and label is not None:
+            check_classes(statement, version, taken_rows)
         size = _size(method, plan, version, min(taken_rows.rows, wanted.rows), "explain.rows" in wanted.plan)
         rows = _sampled(taken_rows, size.rows)
         note = size.note(taken_rows.rows)

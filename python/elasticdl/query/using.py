@@ -26,6 +26,7 @@ from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.tabular import template
 from elasticdl.tabular.features import PROBABILITIES, Plan
+from elasticdl.tabular.importance import MODEL
 
 if TYPE_CHECKING:
     from elasticdl.query.registry import Rooms, Version
@@ -118,7 +119,7 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
     work = rooms.work()
     found = taken(statement, session, work.directory, label)
     if version.json["model_zoo"] is None:
-        _check_classes(statement, version, found)
+        check_classes(statement, version, found)
     made = use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
     derived, reasons = _sized(version, found.rows)
@@ -201,6 +202,30 @@ def plan_of(version: Version) -> Plan:
         ) from error
 
 
+def check_classes(statement: Evaluate | Explain, version: Version, rows: Snapshot) -> None:
+    """Check that the model knows the labels of all rows: metrics would be of the others alone. Raises BadStatement."""
+    with placed(statement):
+        label = plan_of(version).label
+        found = classes.unknown(rows.training, rows.rows, label)
+        if not found.count:
+            return
+        what = (
+            f"{found.count:,} of {found.rows:,} rows have a value of {label.column} that {version.name} does not know: {found.values}; "
+            f"it knows {classes.known(label)}; leave those rows out in the SELECT, or train a model that has seen such rows"
+        )
+        named = statement.label if isinstance(statement, Evaluate) else None
+        raise BadData(what) if named is None else named.place.error(what)
+
+
+def check_exported(version: Version) -> None:
+    """Check that a model of ours has the file that Keras loads. Raises BadSetting."""
+    file = version.directory / MODEL
+    if not file.is_file():
+        raise BadSetting(
+            f"the model {version} can't be used: there is no {file}; DROP MODEL {version} removes it"
+        )
+
+
 def use(version: Version) -> dict[str, object]:
     """Return the settings that say which model."""
     zoo = version.json["model_zoo"]
@@ -212,20 +237,6 @@ def use(version: Version) -> dict[str, object]:
     if version.json["model_params"]:
         made["model_params"] = version.json["model_params"]
     return made
-
-
-def _check_classes(statement: Evaluate, version: Version, rows: Snapshot) -> None:
-    """Check that the model knows the labels of all rows: metrics would be of the others alone. Raises BadStatement."""
-    with placed(statement):
-        label = plan_of(version).label
-        found = classes.unknown(rows.training, rows.rows, label)
-        if not found.count:
-            return
-        what = (
-            f"{found.count:,} of {found.rows:,} rows have a value of {label.column} that {version.name} does not know: {found.values}; "
-            f"it knows {classes.known(label)}; leave those rows out in the SELECT, or train a model that has seen such rows"
-        )
-        raise BadData(what) if statement.label is None else statement.label.place.error(what)
 
 
 def _sized(version: Version, rows: int) -> tuple[Mapping[str, object], Mapping[str, str]]:
