@@ -1,6 +1,6 @@
 """Types of the Rust core's binding; a test checks this file against the binary."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol, final
 
 from elasticdl.control.transport.tls import Identity
@@ -458,12 +458,14 @@ class ParameterClient:
         wanted: tuple[tuple[int, int] | None, Sequence[Batch], Sequence[int]] | None = None,
         need: tuple[int, int, int, int] | None = None,
         confirms: int = 0,
+        marks: Set[int] = frozenset(),
     ) -> int:
         """Push gradients, and pull in the same messages; return a ticket for both.
 
         `head`: (task, chunk) or none, low, roll-back, learning rate, schedule step. `rows`: float32 gradients of a batch, of its distinct
         ids if the flag is true, else of each id, which are summed. `is_first`: `dense` are first values, which only count once.
         `need` is that of what is pulled. `confirms`: so many chunks of its task are settled once the push is; all servers learn that.
+        `marks`: slots in which the stamp counts although nothing changes; only without rows and dense variables.
         """
     def confirm(self, roll_back: int, low: int, tasks: Sequence[tuple[int, int]]) -> None:
         """Tell all servers how far tasks are settled: all before `low`, and of others (task, chunks)."""

@@ -471,13 +471,26 @@ def test_gradients_that_are_no_numbers_fail_the_job_or_are_passed_over() -> None
 
 
 def test_gradients_that_are_no_numbers_may_be_passed_over() -> None:
+    """Their stamp is in all slots: who computes the chunk again may see other weights, and finds it done."""
     rig = Rig(skips_nan=True)
     rig.hear(Leased(4, 2, 0))
     rig.until(Compute)
-    note, line = rig.end(Computed(GRADIENTS, False))
+    (note, push) = rig.end(Computed(GRADIENTS, False))
     assert isinstance(note.message, Note)
-    assert line == WriteLine(Line(4, 2, 0, 4, 1, 0, frozenset()))
-    assert rig.end(Done()) == [Send(TaskDone(4, 0, None))]
+    assert push.is_nothing
+    assert push.line == Line(4, 2, 0, 4, 1, 0, SLOTS, idle=True)
+    rig.until(AwaitEnd)
+    assert rig.end(PushEnded("settled")) == [Send(TaskDone(4, 0, None))]
+
+
+def test_what_some_slots_hold_already_and_is_no_number_now_is_pushed_to_the_others() -> None:
+    rig = Rig(wave=2, skips_nan=True)
+    rig.hear(Leased(2, 2, 0))
+    rig.until(AwaitRows)
+    rig.end(RowsCame([], frozenset({1}), ()))
+    rig.end(Computed(GRADIENTS, False))
+    push = rig.until(Push)
+    assert (push.is_nothing, push.confirms) == (True, WHOLE)
 
 
 def test_what_the_program_raises_goes_to_the_master_and_nothing_more_is_begun() -> None:

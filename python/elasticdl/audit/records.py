@@ -105,8 +105,10 @@ class Entry:
     slots: int = 0
 
 
-_FIELDS = {b"base": 3, b"contributed": 8, b"committed": 4, b"chunk": 6}
-"""Numbers per kind of line; `base` has one more field, the members, and `chunk` its slots."""
+CHUNKS = b"chunk", b"idle"
+"""Lines on a chunk of a job with parameter servers; what is `idle` changes nothing in its slots."""
+_FIELDS = {b"base": 3, b"contributed": 8, b"committed": 4, b"chunk": 6, b"idle": 6}
+"""Numbers per kind of line; `base` has one more field, the members, and those on chunks their slots."""
 
 
 class File:
@@ -171,7 +173,7 @@ class File:
         if kind == b"base" and fields:
             members = tuple(fields.pop().decode("utf-8", "replace").split(","))
         slots = 0
-        if kind == b"chunk" and fields:
+        if kind in CHUNKS and fields:
             slots = self._slots(fields.pop(), line)
         if len(fields) != expected or not all(
             field.isdigit() and len(field) <= _MAX_DIGITS for field in fields

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.audit.records import (
+    CHUNKS,
     MOST_EPOCHS,
     Beginning,
     File,
@@ -55,37 +56,34 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
     """Check the records of a job with parameter servers. Raises AuditFailed."""
     files = [File(directory / name, size) for name, size in sorted(sizes_of(directory).items())]
     chunks: dict[tuple[int, int], _Chunk] = {}
+    counting: set[tuple[int, int]] = set()
+    """Those of which an attempt was a number; the others change nothing."""
     beginning = read_beginning(directory)
     lines = 0
     for file in files:
         for entry in file.entries():
-            if entry.kind != b"chunk":
+            if entry.kind not in CHUNKS:
                 raise file.altered(entry.line, "a line of a job without parameter servers")
             number, place, *facts = entry.numbers
             chunk = _Chunk(facts[0], facts[1], facts[2], facts[3], entry.slots)
+            if entry.kind == b"chunk":
+                counting.add((number, place))
             _check(manifest, file, entry.line, number, place, chunk)
             if beginning is not None and beginning.has(number):
                 raise file.altered(
                     entry.line, f"task {number} was done before, at the checkpoint {beginning.checkpoint}"
                 )
             lines += 1
-            known = chunks.setdefault((number, place), chunk)
-            if known == chunk:
-                continue
-            if (
-                not known.slots or not chunk.slots
-            ):  # an attempt that changed nothing does not count beside one that did
-                chunks[number, place] = chunk if chunk.slots else known
-                continue
-            raise file.altered(
-                entry.line,
-                f"chunk {place} of task {number} is said to be another one elsewhere: feed gives other ids each time, or it was edited",
-            )
+            if chunks.setdefault((number, place), chunk) != chunk:
+                raise file.altered(
+                    entry.line,
+                    f"chunk {place} of task {number} is said to be another one elsewhere: feed gives other ids each time, or it was edited",
+                )
     _check_numbers(chunks)
     slots = 0
     if finished is not None:
         slots = _check_accounts(directory, chunks, beginning, complete=finished.complete)
-    return _report(directory, manifest, finished, files, chunks, lines, slots, beginning)
+    return _report(directory, manifest, finished, files, chunks, counting, lines, slots, beginning)
 
 
 def _check(manifest: Manifest, file: File, line: int, number: int, place: int, chunk: _Chunk) -> None:
@@ -194,6 +192,7 @@ def _report(
     finished: Finished | None,
     files: list[File],
     chunks: dict[tuple[int, int], _Chunk],
+    counting: set[tuple[int, int]],
     lines: int,
     slots: int,
     beginning: Beginning | None,
@@ -208,7 +207,7 @@ def _report(
         seen.setdefault(chunk.epoch, Seen()).add(number)
         records[chunk.epoch] = records.get(chunk.epoch, 0) + chunk.records
         bad += chunk.bad
-        if not chunk.slots:
+        if (task, place) not in counting:
             idle_chunks += chunk.records > chunk.bad
             idle += chunk.records - chunk.bad
     complete = finished is not None and finished.complete

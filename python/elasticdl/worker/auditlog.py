@@ -112,11 +112,21 @@ class PsAuditLog(_Log):
     """What a worker with parameter servers writes."""
 
     def chunk(
-        self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: Iterable[int]
+        self,
+        number: int,
+        chunk: int,
+        epoch: int,
+        task: int,
+        records: int,
+        bad: int,
+        slots: Iterable[int],
+        *,
+        idle: bool = False,
     ) -> None:
-        """Say what a chunk is and which slots it touches; before the first byte of it is pushed."""
+        """Say what a chunk is, which slots it touches, and whether it changes nothing in them; before the first byte of it is pushed."""
         mask = 0
         for slot in slots:
             mask |= 1 << slot
-        self._add(f"chunk {number} {chunk} {epoch} {task} {records} {bad} {mask:x}")
+        kind = "idle" if idle else "chunk"
+        self._add(f"{kind} {number} {chunk} {epoch} {task} {records} {bad} {mask:x}")
         self._hand_over()

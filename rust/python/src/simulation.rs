@@ -1,5 +1,6 @@
 //! `elasticdl._core._simulation`: servers and workers' machines without sockets or clock, for the simulator; in no wheel.
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -296,7 +297,7 @@ impl PyRequestTracker {
     }
 
     /// Want rows, and a push of these gradients of distinct ids and of variables.
-    #[pyo3(signature = (now, ticket, wanted, head=None, rows=vec![], dense=vec![], is_first=false, needed=None, confirms=0))]
+    #[pyo3(signature = (now, ticket, wanted, head=None, rows=vec![], dense=vec![], is_first=false, needed=None, confirms=0, marks=BTreeSet::new()))]
     #[allow(clippy::too_many_arguments)]
     fn begin(
         &mut self,
@@ -309,6 +310,7 @@ impl PyRequestTracker {
         is_first: bool,
         needed: Option<PyNeed>,
         confirms: u16,
+        marks: BTreeSet<u32>,
     ) {
         let wanted = wanted.map(|(chunk, batches, variables)| Wanted {
             chunk: stamp(chunk),
@@ -333,7 +335,12 @@ impl PyRequestTracker {
                 .iter()
                 .map(|(at, numbers)| (*at, &numbers[..]))
                 .collect();
-            Pushed::new(&self.catalog, head, &rows, &dense, is_first).confirming(confirms)
+            let pushed = if marks.is_empty() {
+                Pushed::new(&self.catalog, head, &rows, &dense, is_first)
+            } else {
+                Pushed::nothing(head, &marks)
+            };
+            pushed.confirming(confirms)
         });
         let now = self.at(now);
         self.tracker.begin(now, ticket, wanted, pushed);

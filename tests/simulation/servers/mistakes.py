@@ -24,7 +24,8 @@ from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.work import Work
 from elasticdl.worker.ps.evaluation import Evaluation
-from elasticdl.worker.ps.events import PassBarrier
+from elasticdl.worker.ps.events import Done as DoneWork
+from elasticdl.worker.ps.events import PassBarrier, WriteLine
 from elasticdl.worker.ps.machine import Flow, PsMember
 from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.passing import Passing
@@ -63,6 +64,18 @@ class TrustsStreams(World):
     """What is sent to another server counts as accepted (against rule R4)."""
 
     trusts_streams = True
+
+
+class NothingForWhatIsNoNumber(World):
+    """A worker passes over a chunk whose gradient is no number, and its slots hear nothing of it (against rule R8)."""
+
+    class worker_class(PsMember):
+        def _computed(self, begun: Any, pushed: Any) -> Flow[Any]:
+            found = yield from super()._computed(begun, pushed)
+            if found is None or found.finite:
+                return found
+            yield from self._do(WriteLine(self._line(begun, idle=True)), DoneWork)
+            return None
 
 
 class EndsAgain(World):
@@ -410,6 +423,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (OldDone, 220, "chunk"),
     (LeasedIsDone, 0, "tells low"),
     (PassesOverHalf, 9, "chunk"),
+    (NothingForWhatIsNoNumber, 0, "account"),
     (EndsAgain, 0, "training has ended 2 times"),
     (BarrierIgnored, 1, "leases task"),
     (EvaluatedEarly, 1, "at no such barrier|evaluation at task|evaluation of|does not end"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -143,9 +143,12 @@ class Adapter:
 
     acts_at_end = True
 
-    def __init__(self, model: Model, stop_at: int = 0) -> None:
-        """`stop_at`: the step at whose barrier callbacks ask for the end of training, 0: at none."""
+    def __init__(
+        self, model: Model, stop_at: int = 0, is_nan: Callable[[int], bool] = lambda column: False
+    ) -> None:
+        """`stop_at`: the step at whose barrier callbacks ask for the end of training, 0: at none; `is_nan`: whether a chunk's gradient is."""
         self.model = model
+        self.is_nan = is_nan
         self.stop_at = stop_at
         self.passed: list[GateLogs] = []
         """What callbacks have passed: a learning rate may follow from it."""
@@ -192,7 +195,7 @@ class Adapter:
     def compute(self, batch: PsBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
         column, columns = self.model.column(task, chunk), self.model.columns
         slope = np.zeros(columns, np.float32)
-        slope[column] = -1.0
+        slope[column] = np.nan if self.is_nan(column) else -1.0
         return Gradients(0.0, [slope], [np.tile(slope, len(batch.batches[0]))])
 
     def rate(self, step: int) -> float:

@@ -128,6 +128,7 @@ class Oracle:
             for slot, counts in worker.adapter.counted(work.batch, work.rows, mine)
             for column, count in counts.items()
         }
+        complete -= self.world.idle
         wrong = [(place, count) for place, count in seen.items() if count != float(place[1] in complete)]
         if wrong:
             raise Violation(f"{worker.name} computes chunk {mine} and sees of slots and chunks {wrong[:8]}")
@@ -255,14 +256,15 @@ class Oracle:
         found = ((number, self._counts(number, slot, entry.primary_epoch)) for number in named)
         return [(number, counts) for number, counts in found if counts is not None]
 
-    def _is_there(self, counts: set[float]) -> bool:
-        """Tell whether a slot has a chunk once, or keeps it for its step, which only its stamps tell."""
-        return counts == {1.0} or (self.world.plan.grads_to_wait > 0 and counts == {0.0})
+    def _is_there(self, column: int, counts: set[float]) -> bool:
+        """Tell whether a slot has a chunk once; or it keeps it for its step, or was told that it is no number, which only its stamps tell."""
+        is_told_by_stamps = self.world.plan.grads_to_wait > 0 or column in self.world.idle
+        return counts == {1.0} or (is_told_by_stamps and counts == {0.0})
 
     def _check_acknowledged(self, slot: int, replicas: Sequence[tuple[int, dict[int, set[float]]]]) -> None:
         for number, counts in replicas:
             for column in self.acknowledged[slot]:
-                if column in counts and not self._is_there(counts[column]):
+                if column in counts and not self._is_there(column, counts[column]):
                     raise Violation(
                         f"chunk {column} was acknowledged, and slot {slot} of server {number} has it {counts[column]} times"
                     )
@@ -286,7 +288,7 @@ class Oracle:
             replicas = self._replicas(slot)
             for number, counts in replicas:
                 for column in columns & counts.keys():
-                    if not self._is_there(counts[column]):
+                    if not self._is_there(column, counts[column]):
                         raise Violation(
                             f"chunk {column} is of a task that is done, and slot {slot} of server {number} has it {counts[column]} times"
                         )

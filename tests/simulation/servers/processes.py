@@ -8,7 +8,7 @@ waiting, and saying things again.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -481,7 +481,7 @@ class WorkerProcess(Member):
         self.astray = False
         self.wake_at: float | None = None
         self.requests: dict[tuple[int, int], tuple[int, int] | None] = {}
-        self.adapter = Adapter(world.model, world.order.steps_before(world.plan.stop_at))
+        self.adapter = Adapter(world.model, world.order.steps_before(world.plan.stop_at), world.is_nan)
         any_self: Any = self
         self.exchange = Exchange(any_self.adapter, any_self, world.plan.get_model_steps)
         plan = world.order.evaluation
@@ -489,7 +489,7 @@ class WorkerProcess(Member):
         settings = PsMemberSettings(
             TEXT,
             True,
-            skips_nan=False,
+            skips_nan=world.plan.nans > 0,
             resumed=world.plan.earlier is not None,
             evaluation=plan,
             metrics=metrics,
@@ -696,6 +696,7 @@ class WorkerProcess(Member):
         wanted: Any = None,
         need: Needed | None = None,
         confirms: int = 0,
+        marks: Set[int] = frozenset(),
     ) -> int:
         if wanted is not None:
             chunk, batches, variables = wanted
@@ -703,7 +704,7 @@ class WorkerProcess(Member):
         gradients = [(batch, list(memoryview(numbers))) for batch, numbers, _ in rows]
         return self._ask(
             wanted, head, gradients,
-            [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first, need, confirms,
+            [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first, need, confirms, set(marks),
         )  # fmt: skip
 
     def _ask(self, wanted: Any, *asked: Any) -> int:

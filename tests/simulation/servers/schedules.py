@@ -18,7 +18,14 @@ a job that loses them often."""
 
 
 def plan_of(seed: int) -> Plan:
-    """Return a small job with a few faults."""
+    """Return a small job with a few faults, perhaps with gradients that are no numbers."""
+    plan = _with_faults(seed)
+    if plan.evaluated or random.Random(f"numbers of servers' plan {seed}").random() >= 0.15:
+        return plan
+    return replace(plan, nans=0.2)
+
+
+def _with_faults(seed: int) -> Plan:
     if seed % (2 * EVERY) == 2 * EVERY - 1:
         return with_losses(random.Random(f"losses of servers' plan {seed}"))
     rng = random.Random(f"servers' plan {seed}")

@@ -96,6 +96,8 @@ class Plan:
     """The master dies when metrics are journalled, or an early end, before or after."""
     record_masters: int = 0
     """Another master is started then."""
+    nans: float = 0.0
+    """So many of the gradients are no numbers: of some chunks all attempts, or where each push is applied by itself some of any."""
     careless: bool = False
     """Servers are lost although no other copy is there."""
     span: int = 1500
@@ -154,6 +156,10 @@ class World:
         self.manifests: dict[str, dict[int, bytes]] = (
             {} if earlier is None else {PATH: earlier.slots(self.model)}
         )
+        self.idle: set[int] = set()
+        """Columns of chunks of which an attempt was no number."""
+        if plan.nans and plan.grads_to_wait:
+            self.idle = {column for column in range(self.model.columns) if self.random.random() < plan.nans}
         self.lines: set[tuple[int, int]] = set() if earlier is None else earlier.lines
         self.members: list[Member] = []
         self.servers: dict[int, ServerProcess] = {}
@@ -196,6 +202,13 @@ class World:
     def later(self, kind: str, process: Process, action: Callable[[], None], least: float = 0.0) -> None:
         """Do something in a process after a while."""
         self.after(least + self.delay(kind), f"{process.name}: {kind}", lambda: process.do(action))
+
+    def is_nan(self, column: int) -> bool:
+        """Tell whether a gradient of a chunk is no number; of one step all attempts see the same weights."""
+        if not self.plan.grads_to_wait and self.plan.nans and self.random.random() < self.plan.nans:
+            self.idle.add(column)
+            return True
+        return self.plan.grads_to_wait > 0 and column in self.idle
 
     def at_event(self, action: Callable[[], None]) -> None:
         self._faults.append((self.random.randrange(self.plan.span), action))

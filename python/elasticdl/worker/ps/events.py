@@ -189,7 +189,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the audit: a chunk, and the slots that it touches."""
+    """A line of the audit: a chunk, the slots that it touches, and whether it changes nothing in them."""
 
     number: int
     chunk: int
@@ -198,6 +198,7 @@ class Line:
     records: int
     bad: int
     slots: frozenset[int]
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,7 @@ class Push:
         line: what is written before; None: that was written for an earlier push.
         confirms: chunks of its task that are settled once this push is, 0: nobody waits for that.
         wanted: what is pulled.
-        is_nothing: no slot gets anything; the stamp alone counts.
+        is_nothing: its gradient is no number, so no slot gets anything of it; the stamp alone counts.
     """
 
     chunk: Chunk

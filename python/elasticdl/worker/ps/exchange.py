@@ -63,7 +63,7 @@ class Exchange:
         """Return what a chunk is and which slots it touches; without a batch all of its records were bad."""
         if batch is None or not batch.examples:
             return Fetched(records, bad, PsBatch(0, (), None), frozenset())
-        return Fetched(records, bad, batch, self._dense_slots.union(*(one.slots() for one in batch.batches)))
+        return Fetched(records, bad, batch, self._slots(batch))
 
     def carry_out(
         self,
@@ -114,6 +114,10 @@ class Exchange:
                 self._taker.take(variable, np.frombuffer(value, np.float32))
         return RowsCame([np.frombuffer(one, np.float32) for one in rows], frozenset(held), tuple(missing))
 
+    def _slots(self, batch: PsBatch) -> frozenset[int]:
+        """Return the slots that a chunk concerns."""
+        return self._dense_slots.union(*(one.slots() for one in batch.batches))
+
     def _wish(self, wanted: Wanted) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
         chunk = wanted.chunk
         variables = self._variables if self._copy is None else self._copy.ask(chunk.roll_back, wanted.again)
@@ -123,13 +127,18 @@ class Exchange:
         chunk, gradients = push.chunk, push.gradients
         stamp = (chunk.task, chunk.chunk)
         head = (stamp, push.low, chunk.roll_back, self._adapter.rate(push.step), push.step)
-        of_tables = _scaled(gradients.rows, push)
+        of_tables = _scaled(gradients.rows, push.share)
         rows = [(of, slope.data, True) for of, slope in zip(push.batch.batches, of_tables, strict=True)]
-        dense = [(variable, slope.data) for variable, slope in enumerate(_scaled(gradients.dense, push))]
-        if push.wanted is None:
-            return self._client.push(head, rows, dense, confirms=push.confirms)
-        wish = self._wish(push.wanted)
-        return self._client.push(head, rows, dense, False, wish, push.wanted.need, push.confirms)
+        dense = [
+            (variable, slope.data) for variable, slope in enumerate(_scaled(gradients.dense, push.share))
+        ]
+        marks: set[int] = set()
+        if push.is_nothing:
+            rows, dense, marks = [], [], {*self._slots(push.batch)}
+        wish, need = (
+            (None, None) if push.wanted is None else (self._wish(push.wanted), push.wanted.need)
+        )
+        return self._client.push(head, rows, dense, False, wish, need, push.confirms, marks)
 
     def _push_first_values(self, push: PushFirstValues) -> int:
         first = self._adapter.first_values()
@@ -157,11 +166,8 @@ class Exchange:
             self._adapter.take(variable, weights)
 
 
-def _scaled(slopes: Sequence[npt.NDArray[np.float32]], push: Push) -> Sequence[npt.NDArray[np.float32]]:
-    if push.is_nothing:
-        return [np.zeros_like(slope) for slope in slopes]
-    share = np.float32(push.share)
-    return slopes if share == 1 else [slope * share for slope in slopes]
+def _scaled(slopes: Sequence[npt.NDArray[np.float32]], share: float) -> Sequence[npt.NDArray[np.float32]]:
+    return slopes if share == 1 else [slope * np.float32(share) for slope in slopes]
 
 
 def _is_finite(gradients: Gradients) -> bool:

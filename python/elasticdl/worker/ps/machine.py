@@ -481,7 +481,7 @@ class PsMember:
 
     def _train_on(self, pushed: deque[_Pushed]) -> Flow[None]:
         """Fetch, compute and push."""
-        computed: tuple[_Begun, Gradients] | None = None
+        computed: tuple[_Begun, Computed] | None = None
         begun = yield from self._begin(self._next(), None, pushed)
         while begun is not None:
             following = yield from self._begin(self._next(), computed, pushed)
@@ -489,8 +489,8 @@ class PsMember:
             if following is not None and self._tasks.is_before(following.chunk, begun.chunk):
                 # Its task was leased a moment ago, and the other waits for it (A5).
                 begun, following = following, begun
-            gradients = yield from self._gradients(begun, pushed)
-            if gradients is None:
+            found = yield from self._computed(begun, pushed)
+            if found is None:
                 # What was computed before it has been pushed.
                 pushed.append(_Pushed(begun, None, None))
                 if self._pacing.accumulates:
@@ -498,13 +498,13 @@ class PsMember:
                     task, chunk = begun.chunk.task, begun.chunk.chunk
                     self._confirm(begun.chunk.roll_back, [(task, self._pacing.settled(task, chunk))])
             else:
-                computed = begun, gradients
+                computed = begun, found
             begun = following
         if computed is not None:
             yield from self._push(computed, None, pushed)
 
     def _begin(
-        self, chunk: Chunk | None, computed: tuple[_Begun, Gradients] | None, pushed: deque[_Pushed]
+        self, chunk: Chunk | None, computed: tuple[_Begun, Computed] | None, pushed: deque[_Pushed]
     ) -> Flow[_Begun | None]:
         """Ask for the rows of a chunk, and push in the same messages what was computed before."""
         begun = None
@@ -526,20 +526,17 @@ class PsMember:
         need = self._pacing.need(begun.chunk.task, begun.chunk.chunk)
         return Wanted(begun.chunk, begun.fetched.batch, need)
 
-    def _gradients(self, begun: _Begun, pushed: deque[_Pushed]) -> Flow[Gradients | None]:
-        """Compute a chunk; None if there is nothing to be pushed."""
-        gradients = None
-        if begun.ticket is not None:
-            came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk, pushed)
-            if self._is_held(begun.fetched.slots, came.held):
-                if self._settings.resumed:  # nobody in this job may have told of it
-                    yield from self._do(WriteLine(self._line(begun, begun.fetched.slots)), Done)
-                return None
-            computed = yield from self._compute(begun, came)
-            gradients = computed.gradients if computed.finite else None
-        if gradients is None:
-            yield from self._do(WriteLine(self._line(begun, frozenset())), Done)
-        return gradients
+    def _computed(self, begun: _Begun, pushed: deque[_Pushed]) -> Flow[Computed | None]:
+        """Compute a chunk; None if there is nothing to be pushed: it has no record, or all slots hold it."""
+        if begun.ticket is None:
+            yield from self._do(WriteLine(self._line(begun)), Done)
+            return None
+        came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk, pushed)
+        if self._is_held(begun.fetched.slots, came.held):
+            if self._settings.resumed:  # nobody in this job may have told of it
+                yield from self._do(WriteLine(self._line(begun)), Done)
+            return None
+        return (yield from self._compute(begun, came))
 
     def _is_held(self, slots: frozenset[int], held: frozenset[int]) -> bool:
         """R8: all slots that a chunk concerns hold it, from another worker."""
@@ -618,10 +615,14 @@ class PsMember:
         raise _Over(self._end)
 
     def _push(
-        self, computed: tuple[_Begun, Gradients], following: _Begun | None, pushed: deque[_Pushed]
+        self, computed: tuple[_Begun, Computed], following: _Begun | None, pushed: deque[_Pushed]
     ) -> Flow[None]:
-        """Push a chunk's gradients, and ask for the rows of the following one in the same messages."""
-        begun, gradients = computed
+        """Push a chunk's gradients, and ask for the rows of the following one in the same messages.
+
+        What is no number changes nothing, and its stamp is in all slots of the chunk: another worker that gets it may see other weights,
+        and must find it done (R8).
+        """
+        begun, (gradients, finite) = computed[0], (computed[1].gradients, computed[1].finite)
         chunk = begun.chunk
         # What is settled of a task is said by one number, so its chunks have to be settled in turn.
         in_turn = self._pacing.accumulates and any(one.begun.chunk.task == chunk.task for one in pushed)
@@ -633,7 +634,8 @@ class PsMember:
             self._tasks.low,
             self._pacing.step(chunk.task, chunk.chunk),
             self._pacing.share(chunk.task, chunk.chunk),
-            line=self._line(begun, begun.fetched.slots),
+            line=self._line(begun, idle=not finite),
+            is_nothing=not finite,
             confirms=self._pacing.settled(chunk.task, chunk.chunk),
             wanted=None
             if following is None or not following.fetched.batch.examples
@@ -642,13 +644,15 @@ class PsMember:
         asked = yield from self._do(push, Asked)
         if following is not None and push.wanted is not None:
             following.ticket = asked.ticket
-        pushed.append(_Pushed(begun, asked.ticket, gradients.loss))
+        pushed.append(_Pushed(begun, asked.ticket, gradients.loss if finite else None))
 
-    def _line(self, begun: _Begun, slots: frozenset[int]) -> Line:
-        """Return what the audit says of a chunk."""
+    def _line(self, begun: _Begun, *, idle: bool = False) -> Line:
+        """Return what the audit says of a chunk; `idle`: it changes nothing in its slots."""
         chunk, fetched = begun.chunk, begun.fetched
         task = self._order.task(chunk.task)
-        return Line(chunk.task, chunk.chunk, task.epoch, task.id, fetched.records, fetched.bad, slots)
+        return Line(
+            chunk.task, chunk.chunk, task.epoch, task.id, fetched.records, fetched.bad, fetched.slots, idle
+        )
 
     def _settle(self, pushed: deque[_Pushed], most: int) -> Flow[None]:
         """Wait until so many chunks at most are not settled."""

@@ -247,7 +247,14 @@ class PsWorker:
     def _write_line(self, line: Line) -> None:
         if self._audit is not None:
             self._audit.chunk(
-                line.number, line.chunk, line.epoch, line.task, line.records, line.bad, line.slots
+                line.number,
+                line.chunk,
+                line.epoch,
+                line.task,
+                line.records,
+                line.bad,
+                line.slots,
+                idle=line.idle,
             )
 
     # ------------------------------------------------------------------ the result

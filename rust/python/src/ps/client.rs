@@ -1,6 +1,6 @@
 //! A worker's end: batches of ids, and the client that pulls and pushes.
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use elasticdl_core::net::error::Error;
@@ -167,7 +167,7 @@ impl PyClient {
     }
 
     #[expect(clippy::too_many_arguments)]
-    #[pyo3(signature = (head, rows, dense, is_first=false, wanted=None, need=None, confirms=0))]
+    #[pyo3(signature = (head, rows, dense, is_first=false, wanted=None, need=None, confirms=0, marks=BTreeSet::new()))]
     fn push(
         &self,
         py: Python<'_>,
@@ -178,6 +178,7 @@ impl PyClient {
         wanted: Option<PyWanted<'_>>,
         need: Option<PyNeed>,
         confirms: u16,
+        marks: BTreeSet<u32>,
     ) -> PyResult<u32> {
         let catalog = self.0.catalog();
         let (stamp, low, roll_back, rate, step) = head;
@@ -234,7 +235,11 @@ impl PyClient {
                     (batch, sums)
                 })
                 .collect();
-            let pushed = Pushed::new(catalog, head, &rows, &variables, is_first);
+            let pushed = if marks.is_empty() {
+                Pushed::new(catalog, head, &rows, &variables, is_first)
+            } else {
+                Pushed::nothing(head, &marks)
+            };
             self.0.ask(wanted, Some(pushed.confirming(confirms)))
         }))
     }

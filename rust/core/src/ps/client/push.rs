@@ -1,6 +1,6 @@
 //! The push of one chunk: its gradients encoded, slot by slot, so that each part is a piece of memory that can go to any server, again and again.
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ps::client::batch::Batch;
@@ -75,6 +75,17 @@ impl Pushed {
             pushed.parts.push((slot, begin..pushed.words.len()));
         }
         pushed
+    }
+
+    /// Encode a push that changes nothing: its stamp alone counts in these slots.
+    pub fn nothing(head: Head, slots: &BTreeSet<u32>) -> Pushed {
+        let at = |place| place..place + 1;
+        Pushed {
+            head,
+            confirms: 0,
+            words: vec![pair(0, 0); slots.len()],
+            parts: (0..).map(at).zip(slots).map(|(at, slot)| (*slot, at)).collect(),
+        }
     }
 
     /// Let all servers know, once it is settled, that so many chunks of its task are.
