@@ -59,6 +59,17 @@ impl Pair {
     }
 
     fn push_again(&mut self, id: u64, step: u64, seen: u64) -> Answer {
+        let mut part = Part::default();
+        let ids = [id];
+        part.rows.push(Rows {
+            table: 0,
+            ids: &ids,
+            gradients: &[-1.0],
+        });
+        self.push_part(&part, step, seen)
+    }
+
+    fn push_part(&mut self, part: &Part<'_>, step: u64, seen: u64) -> Answer {
         let head = Head {
             stamp: Some(Stamp {
                 task: self.task,
@@ -69,13 +80,6 @@ impl Pair {
             pace: Pace { rate: 1.0, step },
             seen,
         };
-        let mut part = Part::default();
-        let ids = [id];
-        part.rows.push(Rows {
-            table: 0,
-            ids: &ids,
-            gradients: &[-1.0],
-        });
         let mut words = Vec::new();
         part.write(&mut words);
         let mut answer = self.primary.push(0, &head, 1, &words, 7);
@@ -151,6 +155,20 @@ fn a_stale_push_has_a_smaller_rate_at_both_replicas() {
     let before = pair.weight(5);
     pair.push(5, 0, UNSEEN);
     assert!((pair.weight(5) - before - 1.0).abs() < 1e-6);
+}
+
+/// A gradient that was no number: another attempt of its chunk, which might be one, finds it done.
+#[test]
+fn a_stamp_alone_changes_no_row_and_is_held_by_both_replicas() {
+    let mut pair = Pair::new(Policy::default());
+    assert_eq!(pair.push(5, 0, UNSEEN), Answer::Applied);
+    pair.task += 1;
+    assert_eq!(pair.push_part(&Part::default(), 0, UNSEEN), Answer::Applied);
+    assert_eq!((pair.version(), pair.weight(5), pair.rows()), (2, 1.0, 1));
+    let counted = pair.read(|data, _| data.stamps.proof().count);
+    assert_eq!(counted, [2, 2]);
+    assert_eq!(pair.push_again(5, 0, UNSEEN), Answer::Held);
+    assert_eq!(pair.weight(5), 1.0);
 }
 
 #[test]

@@ -418,7 +418,6 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("takes older epoch"), 3, "chunk"),
     (server_that("refuses newer epoch"), 276, "does not end"),
     (server_that("reads early"), 41985, "computes chunk"),
-    (server_that("keeps done"), 3905, "computes chunk"),
     (TrustsStreams, 0, "chunk"),
     (OldDone, 220, "chunk"),
     (LeasedIsDone, 0, "tells low"),

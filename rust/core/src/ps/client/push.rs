@@ -84,7 +84,11 @@ impl Pushed {
             head,
             confirms: 0,
             words: vec![pair(0, 0); slots.len()],
-            parts: (0..).map(at).zip(slots).map(|(at, slot)| (*slot, at)).collect(),
+            parts: (0..)
+                .map(at)
+                .zip(slots)
+                .map(|(at, slot)| (*slot, at))
+                .collect(),
         }
     }
 

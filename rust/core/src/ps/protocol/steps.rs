@@ -16,7 +16,6 @@
 use std::collections::BTreeMap;
 
 use crate::ps::protocol::error::Malformed;
-use crate::ps::protocol::stamps::Stamp;
 use crate::ps::protocol::words::Reader;
 
 /// Chunks of a task that is settled whole.
@@ -148,15 +147,6 @@ impl Confirmed {
         is_new
     }
 
-    /// Return the same of another roll-back, to do something wrong with it.
-    #[cfg(feature = "simulation")]
-    pub fn as_of(&self, roll_back: u64) -> Confirmed {
-        Confirmed {
-            roll_back,
-            ..self.clone()
-        }
-    }
-
     /// Return it with a watermark that is no higher than this.
     pub fn held_to(&self, low: u64) -> Confirmed {
         Confirmed {
@@ -174,15 +164,6 @@ impl Confirmed {
             self.raise_steps(need.number);
         }
         is_met
-    }
-
-    /// Tell whether a chunk is settled.
-    pub fn has(&self, stamp: Stamp) -> bool {
-        stamp.task < self.low
-            || self
-                .tasks
-                .get(&stamp.task)
-                .is_some_and(|chunks| *chunks > stamp.chunk)
     }
 
     /// Append it: roll-back, steps, low, number of tasks, and of each its number and chunks.

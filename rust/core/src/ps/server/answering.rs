@@ -89,9 +89,6 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
     let room = rooms.map(|room| room.saturating_add(5)).sum();
     let mut words = Vec::with_capacity(room);
-    let is_past = ask
-        .chunk
-        .is_some_and(|stamp| node.is_past(stamp, ask.need.number, ask.confirmed.roll_back()));
     let is_believed = node.believes(&ask.need, &ask.confirmed);
     // What the slots behind a list take at most has to find room in the message, too.
     let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();
@@ -119,7 +116,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 // One of both has not heard of a roll-back, or another server may have gone on: these rows may be of another step.
                 return None;
             }
-            let has_chunk = is_past || ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
+            let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let count = pull.numbers(catalog);
             let mut numbers = wire::put_rows(
                 &mut words,

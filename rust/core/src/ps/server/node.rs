@@ -21,7 +21,6 @@ use crate::net::wake::Wake;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::placement::{Entry, Server};
-use crate::ps::protocol::stamps::Stamp;
 use crate::ps::protocol::steps::{Confirmed, Need, WHOLE};
 use crate::ps::protocol::stream::{Deed, Message, Outgoing, Streams};
 use crate::ps::server::data::Data;
@@ -123,15 +122,6 @@ pub struct Limits {
     pub end: u64,
 }
 
-/// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
-#[derive(Debug, Default)]
-struct Settled {
-    /// Of these tasks the master has said that they are done.
-    done: Confirmed,
-    /// Those, and what workers have said.
-    all: Confirmed,
-}
-
 /// A server's memory.
 #[derive(Debug)]
 pub struct Node {
@@ -142,7 +132,8 @@ pub struct Node {
     turn: AtomicUsize,
     /// Both only rise.
     bounds: Mutex<Bounds>,
-    settled: Mutex<Settled>,
+    /// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
+    settled: Mutex<Confirmed>,
     ways: Mutex<BTreeMap<Server, Arc<Way>>>,
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
@@ -227,9 +218,7 @@ impl Node {
         for task in &limits.above {
             confirmed.confirm(*task, WHOLE);
         }
-        let mut settled = lock(&self.settled);
-        settled.done.merge(&confirmed);
-        settled.all.merge(&confirmed)
+        lock(&self.settled).merge(&confirmed)
     }
 
     fn bounds(&self) -> Bounds {
@@ -250,38 +239,27 @@ impl Node {
         let low = self.bounds().low;
         self.catalog.policy().accumulates
             && self.believes(&Need::default(), confirmed)
-            && lock(&self.settled).all.merge(&confirmed.held_to(low))
+            && lock(&self.settled).merge(&confirmed.held_to(low))
     }
 
     /// Tell whether rows may be read by one who needs this, in this roll-back; one from before a later roll-back waits for nothing.
     pub fn meets(&self, need: &Need, roll_back: u64) -> bool {
-        let all = &mut lock(&self.settled).all;
-        roll_back < all.roll_back() || all.meets(need)
-    }
-
-    /// Tell whether no slot takes a chunk any more, in this roll-back, by one who needs so many steps for it: because the master has
-    /// called its task done, or because it is confirmed and its step is past (rule A2). A gradient that was no number is in no slot, and must
-    /// not be computed again with the weights of a later step. Where each push is applied by itself only slots know what they hold.
-    pub fn is_past(&self, stamp: Stamp, steps: u64, roll_back: u64) -> bool {
-        let Settled { done, all } = &*lock(&self.settled);
-        self.catalog.policy().accumulates
-            // The master's word may still be of before a roll-back that a worker has told of.
-            && ((done.roll_back() == roll_back && done.has(stamp))
-                || (all.roll_back() == roll_back && all.steps() > steps && all.has(stamp)))
+        let settled = &mut lock(&self.settled);
+        roll_back < settled.roll_back() || settled.meets(need)
     }
 
     /// Return the last roll-back that this server has heard of, and how many steps it knows to be complete in it.
     pub fn complete(&self) -> (u64, u64) {
-        let all = &lock(&self.settled).all;
-        (all.roll_back(), all.steps())
+        let settled = lock(&self.settled);
+        (settled.roll_back(), settled.steps())
     }
 
     /// Take note that so many steps are complete, as the primary of a slot knows: this server may follow it.
     fn follow(&self, steps: u64, roll_back: u64) {
         let is_possible = steps <= self.bounds().steps;
-        let all = &mut lock(&self.settled).all;
-        if is_possible && all.roll_back() == roll_back {
-            all.raise_steps(steps);
+        let settled = &mut lock(&self.settled);
+        if is_possible && settled.roll_back() == roll_back {
+            settled.raise_steps(steps);
         }
     }
 
@@ -374,12 +352,6 @@ impl Node {
         if let Some(slot) = self.slots.get(slot as usize) {
             alter(&mut lock(slot));
         }
-    }
-
-    /// Call `alter` with what the master has said of tasks that are done, to do something wrong with it.
-    #[cfg(feature = "simulation")]
-    pub fn alter_done(&self, alter: impl FnOnce(&mut Confirmed)) {
-        alter(&mut lock(&self.settled).done);
     }
 
     /// Learn entries of the journal.
@@ -500,52 +472,5 @@ impl Node {
         self.slots
             .get(slot as usize)
             .is_some_and(|slot| lock(slot).expire(time, &mut Ways(self)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ps::memory::optimizer::Rule;
-    use crate::ps::protocol::catalog::Policy;
-
-    fn limits(roll_back: u64, above: Vec<u64>) -> Limits {
-        Limits {
-            roll_back,
-            low: 0,
-            above,
-            steps: 8,
-            end: 8,
-        }
-    }
-
-    /// A worker may have heard of a roll-back before, and the master's word of what is done comes after its word of the roll-back.
-    #[test]
-    fn a_task_that_was_done_before_a_roll_back_is_not_past_after_it() {
-        let rule = Rule::Sgd {
-            momentum: 0.0,
-            nesterov: false,
-        };
-        let catalog = Catalog::new(3, 2, vec![], vec![], rule, 0.0).with_policy(Policy {
-            accumulates: true,
-            ..Policy::default()
-        });
-        let node = Node::new(0, catalog);
-        let stamp = Stamp { task: 1, chunk: 0 };
-        node.bound(&Bounds {
-            tasks: 8,
-            ..Bounds::default()
-        });
-        node.limit(&limits(0, vec![1]));
-        assert!(node.is_past(stamp, 0, 0));
-        node.bound(&Bounds {
-            roll_back: 1,
-            tasks: 8,
-            ..Bounds::default()
-        });
-        assert!(node.confirm(&Confirmed::new(1)));
-        assert!(!node.is_past(stamp, 0, 1));
-        node.limit(&limits(1, vec![1]));
-        assert!(node.is_past(stamp, 0, 1));
     }
 }

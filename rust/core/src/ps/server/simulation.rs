@@ -7,7 +7,6 @@ use crate::net::frame::Kind;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::placement::{Entry, Server};
-use crate::ps::protocol::steps::Confirmed;
 use crate::ps::protocol::stream::{Deed, Message};
 use crate::ps::protocol::wire::{self, Ask};
 use crate::ps::protocol::words::Reader;
@@ -29,7 +28,6 @@ pub enum Mistake {
     TakesOlderEpoch,
     RefusesNewerEpoch,
     ReadsEarly,
-    KeepsDone,
 }
 
 impl FromStr for Mistake {
@@ -45,7 +43,6 @@ impl FromStr for Mistake {
             "takes older epoch" => Mistake::TakesOlderEpoch,
             "refuses newer epoch" => Mistake::RefusesNewerEpoch,
             "reads early" => Mistake::ReadsEarly,
-            "keeps done" => Mistake::KeepsDone,
             _ => return Err(format!("no mistake is called {name:?}")),
         })
     }
@@ -164,10 +161,6 @@ impl Peer {
         bounds: Bounds,
     ) -> Result<Outcome, Stopped> {
         self.node.bound(&bounds);
-        if self.makes(Mistake::KeepsDone) {
-            let keep = |done: &mut Confirmed| *done = done.as_of(bounds.roll_back);
-            self.node.alter_done(keep);
-        }
         let told = self.node.learn(entries)?;
         self.outcome(told)
     }
@@ -175,10 +168,6 @@ impl Peer {
     /// Learn which tasks are done, and how many steps can be complete.
     pub fn limit(&mut self, limits: &Limits) -> Result<Outcome, Stopped> {
         let mut outcome = self.outcome(Vec::new())?;
-        if self.makes(Mistake::KeepsDone) {
-            let forget = |done: &mut Confirmed| *done = Confirmed::new(limits.roll_back);
-            self.node.alter_done(forget);
-        }
         if self.node.limit(limits) {
             self.answer_parked(&mut outcome)?;
         }
