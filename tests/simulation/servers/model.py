@@ -146,7 +146,7 @@ class Adapter:
     def __init__(
         self, model: Model, stop_at: int = 0, is_nan: Callable[[int], bool] = lambda column: False
     ) -> None:
-        """`stop_at`: the step at whose barrier callbacks ask for the end of training, 0: at none; `is_nan`: whether a chunk's gradient is."""
+        """`stop_at`: the step at whose barrier callbacks ask for the end, 0: at none; `is_nan`: whether a chunk is no number."""
         self.model = model
         self.is_nan = is_nan
         self.stop_at = stop_at

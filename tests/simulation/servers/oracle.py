@@ -257,7 +257,7 @@ class Oracle:
         return [(number, counts) for number, counts in found if counts is not None]
 
     def _is_there(self, column: int, counts: set[float]) -> bool:
-        """Tell whether a slot has a chunk once; or it keeps it for its step, or was told that it is no number, which only its stamps tell."""
+        """Tell whether a slot has a chunk once, or keeps it for its step, or knows that it is no number, which only its stamps tell."""
         is_told_by_stamps = self.world.plan.grads_to_wait > 0 or column in self.world.idle
         return counts == {1.0} or (is_told_by_stamps and counts == {0.0})
 

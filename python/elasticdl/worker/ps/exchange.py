@@ -135,9 +135,7 @@ class Exchange:
         marks: set[int] = set()
         if push.is_nothing:
             rows, dense, marks = [], [], {*self._slots(push.batch)}
-        wish, need = (
-            (None, None) if push.wanted is None else (self._wish(push.wanted), push.wanted.need)
-        )
+        wish, need = (None, None) if push.wanted is None else (self._wish(push.wanted), push.wanted.need)
         return self._client.push(head, rows, dense, False, wish, need, push.confirms, marks)
 
     def _push_first_values(self, push: PushFirstValues) -> int:

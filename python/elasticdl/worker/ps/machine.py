@@ -60,7 +60,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
-from elasticdl.worker.contract.ps import Gradients, PsBatch
+from elasticdl.worker.contract.ps import PsBatch
 from elasticdl.worker.events import (
     ChunkEvaluated,
     ComputeMetrics,
