@@ -186,6 +186,9 @@ fn a_push_that_is_too_stale_changes_nothing_until_it_is_computed_again() {
     assert_eq!(pair.push_again(5, 0, 1), Answer::Applied);
     assert_eq!(pair.push_again(5, 0, 0), Answer::Held);
     assert_eq!((pair.version(), pair.weight(5)), (4, 4.0));
+    // What changes nothing need not be computed again.
+    pair.task += 1;
+    assert_eq!(pair.push_part(&Part::default(), 0, 0), Answer::Applied);
     // A backup that has taken over may be behind what a client has seen.
     assert_eq!(pair.push(5, 0, 100), Answer::Applied);
 }

@@ -622,7 +622,7 @@ class PsMember:
         What is no number changes nothing, and its stamp is in all slots of the chunk: another worker that gets it may see other weights,
         and must find it done (R8).
         """
-        begun, (gradients, finite) = computed[0], (computed[1].gradients, computed[1].finite)
+        begun, found = computed
         chunk = begun.chunk
         # What is settled of a task is said by one number, so its chunks have to be settled in turn.
         in_turn = self._pacing.accumulates and any(one.begun.chunk.task == chunk.task for one in pushed)
@@ -630,12 +630,12 @@ class PsMember:
         push = Push(
             chunk,
             begun.fetched.batch,
-            gradients,
+            found.gradients,
             self._tasks.low,
             self._pacing.step(chunk.task, chunk.chunk),
             self._pacing.share(chunk.task, chunk.chunk),
-            line=self._line(begun, idle=not finite),
-            is_nothing=not finite,
+            line=self._line(begun, idle=not found.finite),
+            is_nothing=not found.finite,
             confirms=self._pacing.settled(chunk.task, chunk.chunk),
             wanted=None
             if following is None or not following.fetched.batch.examples
@@ -644,7 +644,7 @@ class PsMember:
         asked = yield from self._do(push, Asked)
         if following is not None and push.wanted is not None:
             following.ticket = asked.ticket
-        pushed.append(_Pushed(begun, asked.ticket, gradients.loss if finite else None))
+        pushed.append(_Pushed(begun, asked.ticket, found.gradients.loss if found.finite else None))
 
     def _line(self, begun: _Begun, *, idle: bool = False) -> Line:
         """Return what the audit says of a chunk; `idle`: it changes nothing in its slots."""

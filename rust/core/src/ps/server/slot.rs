@@ -264,8 +264,8 @@ impl Slot {
             Err(what) => return Some(Answer::Refused(what)),
         };
         // A chunk's push that changes nothing counts all the same, or another attempt would not find it (rule R8).
-        let is_known = head.stamp.is_none() && !data.is_changed_by(&part);
-        if memory == Memory::Held || is_known {
+        let changes = data.is_changed_by(&part);
+        if memory == Memory::Held || (!changes && head.stamp.is_none()) {
             let version = self.needed(head.stamp);
             return self.answer(version, ticket, Answer::Held);
         }
@@ -276,7 +276,7 @@ impl Slot {
         // Versions may fall when a backup takes over (rule R11).
         let staleness = data.version.saturating_sub(head.seen);
         let policy = catalog.policy();
-        if policy.max_staleness.is_some_and(|most| staleness > most) {
+        if changes && policy.max_staleness.is_some_and(|most| staleness > most) {
             return Some(Answer::Stale);
         }
         let mut pace = head.pace;
