@@ -270,18 +270,18 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
     [
         (
             "rich USING TreeExplainer",
-            "there is no method 'TreeExplainer'; trees are not here; there are permutation and integrated_gradients",
+            "there is no method 'TreeExplainer'; there are permutation and integrated_gradients; trees are not here",
         ),
         (
             "rich USING permutaton",
-            "there is no method 'permutaton'; did you mean permutation?; there are permutation and integrated_gradients",
+            "there is no method 'permutaton'; there are permutation and integrated_gradients; did you mean permutation?",
         ),
         (
             "foreign USING integrated_gradients",
             "foreign is of a model zoo, whose feed may make anything of a column, so gradients of columns are not known",
         ),
         ("ritch", "there is no model ritch in .*; did you mean rich?"),
-        ("rich INTO people", "the table people of .* exists, and results go to a new table"),
+        ("rich INTO people", r"the table people of .* exists, and results go to a new table; name another one, delete .*people\.parquet, or"),
         (
             "rich WITH explain.plot='a.gif'",
             "explain.plot is the name of a file that ends with .svg or .png; received 'a.gif'",

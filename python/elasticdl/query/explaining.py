@@ -136,9 +136,9 @@ def _method(statement: Explain) -> str:
         return PERMUTATION
     name = statement.method.name.lower()
     if name not in METHODS:
-        trees = "; trees are not here" if "tree" in name else ""
+        hint = "; trees are not here" if "tree" in name else nearest(name, METHODS)
         raise statement.method.place.error(
-            f"there is no method {statement.method.name!r}{trees or nearest(name, METHODS)}; there are {' and '.join(METHODS)}"
+            f"there is no method {statement.method.name!r}; there are {' and '.join(METHODS)}{hint}"
         )
     return name
 

@@ -56,7 +56,7 @@ class FolderSource:
         self._duckdb.check_existing(table, Into.NEW)  # one that a statement made in memory
         found = self._files(table)
         if found and mode is Into.NEW:
-            raise refuse_existing(table, self.name)
+            raise refuse_existing(table, self.name, f"delete {self._folder.path(found[0])}")
         if any(_suffix(name) != ".parquet" for name in found):
             raise BadSetting(
                 f"the table {table} is {self._folder.path(found[0])}, and results go to files of Parquet only; name another table"

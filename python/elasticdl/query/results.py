@@ -124,10 +124,10 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
-def refuse_existing(table: str, name: str) -> BadSetting:
-    """Return what is said of a table that exists."""
+def refuse_existing(table: str, name: str, removal: str = "drop it") -> BadSetting:
+    """Return what is said of a table that exists; `removal`: how a person gets rid of it."""
     return BadSetting(
-        f"the table {table} of {name} exists, and results go to a new table; name another one, drop it, or say WITH "
+        f"the table {table} of {name} exists, and results go to a new table; name another one, {removal}, or say WITH "
         "predict.into='replace' or 'append'"
     )
 
