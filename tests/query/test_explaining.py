@@ -281,7 +281,10 @@ def test_what_each_column_adds_to_each_row(folder: Path, monkeypatch: pytest.Mon
             "foreign is of a model zoo, whose feed may make anything of a column, so gradients of columns are not known",
         ),
         ("ritch", "there is no model ritch in .*; did you mean rich?"),
-        ("rich INTO people", r"the table people of .* exists, and results go to a new table; name another one, delete .*people\.parquet, or"),
+        (
+            "rich INTO people",
+            r"the table people of .* exists, and results go to a new table; name another one, delete .*people\.parquet, or",
+        ),
         (
             "rich WITH explain.plot='a.gif'",
             "explain.plot is the name of a file that ends with .svg or .png; received 'a.gif'",

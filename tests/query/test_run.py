@@ -146,8 +146,8 @@ REFUSED = {
     ),
     "no model of this name": (
         "SELECT * FROM numbers TO TRAIN dnnn LABEL word INTO m",
-        "TEXT:1: there is no model 'dnnn'; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or _regressor, and functions of a "
-        "model zoo as file.function; did you mean dnn?",
+        "TEXT:1: there is no model 'dnnn'; there are dnn, linear, wide_deep, deepfm, dcn, with _classifier or _regressor, and functions of "
+        "a model zoo as file.function; did you mean dnn?",
     ),
     "a zoo's file without the function": (
         f"SELECT * FROM numbers TO TRAIN table.custom_modle WITH engine.model_zoo='{ZOO}' LABEL \"double\" INTO m",
