@@ -224,8 +224,8 @@ def is_own(statement: Train, wanted: Wanted) -> bool:
         from elasticdl.spec.nearest import nearest
 
         raise target.place.error(
-            f"there is no model {target.name!r}; there are {', '.join(KINDS)}, with _classifier or _regressor, and functions of a model zoo "
-            f"as file.function{nearest(target.name.lower(), KINDS)}"
+            f"there is no model {target.name!r}; there are {', '.join(KINDS)}, with _classifier or _regressor, and functions of a model "
+            f"zoo as file.function{nearest(target.name.lower(), KINDS)}"
         )
     if statement.columns:
         raise target.place.error(
