@@ -180,7 +180,7 @@ def feed(records, mode, metadata):
 def _write_keras(path: Path, weights: npt.NDArray[np.float32]) -> None:
     from elasticdl.keras import runtime
 
-    runtime.start(1)
+    runtime.import_keras()
     import keras
 
     columns = {name: keras.Input((), name=name) for name in ("a", "b", "tag")}
@@ -302,7 +302,7 @@ def test_columns_with_odd_names_through_the_command_line(
     """Quotes, dots, slashes and Chinese characters, in a table, its label and its columns."""
     from elasticdl.keras import runtime
 
-    runtime.start(1)
+    runtime.import_keras()
     from tests.tabular.feeding import loaded
     from tests.tabular.tables import planned, snapshot
 

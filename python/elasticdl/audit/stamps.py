@@ -6,7 +6,7 @@ or never, would have another sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ _SLOTS = 1 << 16
 _SUMS = 1 << 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Chunk:
-    """What all lines of one chunk say.
+    """What all lines of one chunk say, and whether one of them counts.
 
     Attributes:
         epoch: its epoch.
@@ -43,6 +43,7 @@ class _Chunk:
         records: of its range.
         bad: of these, corrupt ones.
         slots: set of the slots that its gradient goes to.
+        counts: whether its gradient was a number in an attempt; else it changes nothing.
     """
 
     epoch: int
@@ -50,14 +51,13 @@ class _Chunk:
     records: int
     bad: int
     slots: int
+    counts: bool = field(compare=False)
 
 
 def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Report:
     """Check the records of a job with parameter servers. Raises AuditFailed."""
     files = [File(directory / name, size) for name, size in sorted(sizes_of(directory).items())]
     chunks: dict[tuple[int, int], _Chunk] = {}
-    counting: set[tuple[int, int]] = set()
-    """Those of which an attempt was a number; the others change nothing."""
     beginning = read_beginning(directory)
     lines = 0
     for file in files:
@@ -65,25 +65,25 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
             if entry.kind not in CHUNKS:
                 raise file.altered(entry.line, "a line of a job without parameter servers")
             number, place, *facts = entry.numbers
-            chunk = _Chunk(facts[0], facts[1], facts[2], facts[3], entry.slots)
-            if entry.kind == b"chunk":
-                counting.add((number, place))
+            chunk = _Chunk(facts[0], facts[1], facts[2], facts[3], entry.slots, entry.kind == b"chunk")
             _check(manifest, file, entry.line, number, place, chunk)
             if beginning is not None and beginning.has(number):
                 raise file.altered(
                     entry.line, f"task {number} was done before, at the checkpoint {beginning.checkpoint}"
                 )
             lines += 1
-            if chunks.setdefault((number, place), chunk) != chunk:
+            known = chunks.setdefault((number, place), chunk)
+            if known != chunk:
                 raise file.altered(
                     entry.line,
                     f"chunk {place} of task {number} is said to be another one elsewhere: feed gives other ids each time, or it was edited",
                 )
+            known.counts |= chunk.counts
     _check_numbers(chunks)
     slots = 0
     if finished is not None:
         slots = _check_accounts(directory, chunks, beginning, complete=finished.complete)
-    return _report(directory, manifest, finished, files, chunks, counting, lines, slots, beginning)
+    return _report(directory, manifest, finished, files, chunks, lines, slots, beginning)
 
 
 def _check(manifest: Manifest, file: File, line: int, number: int, place: int, chunk: _Chunk) -> None:
@@ -192,7 +192,6 @@ def _report(
     finished: Finished | None,
     files: list[File],
     chunks: dict[tuple[int, int], _Chunk],
-    counting: set[tuple[int, int]],
     lines: int,
     slots: int,
     beginning: Beginning | None,
@@ -207,7 +206,7 @@ def _report(
         seen.setdefault(chunk.epoch, Seen()).add(number)
         records[chunk.epoch] = records.get(chunk.epoch, 0) + chunk.records
         bad += chunk.bad
-        if (task, place) not in counting:
+        if not chunk.counts:
             idle_chunks += chunk.records > chunk.bad
             idle += chunk.records - chunk.bad
     complete = finished is not None and finished.complete

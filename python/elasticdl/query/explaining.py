@@ -79,8 +79,8 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
             plan = plan_of(version)
     with session.store.work() as work:
         taken_rows = taken(statement, session, work.directory, label)
-        if is_own and label is not None:
-            check_classes(statement, version, taken_rows)
+        if plan is not None and label is not None:
+            check_classes(statement, version, plan.label, taken_rows)
         size = _size(method, plan, version, min(taken_rows.rows, wanted.rows), "explain.rows" in wanted.plan)
         rows = _sampled(taken_rows, size.rows)
         note = size.note(taken_rows.rows)

@@ -25,7 +25,7 @@ from elasticdl.query.statements import Evaluate, Explain, Named, Predict
 from elasticdl.query.training import one_row
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.tabular import template
-from elasticdl.tabular.features import PROBABILITIES, Plan
+from elasticdl.tabular.features import PROBABILITIES, Label, Plan
 from elasticdl.tabular.importance import MODEL
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
     work = rooms.work()
     found = taken(statement, session, work.directory, label)
     if version.json["model_zoo"] is None:
-        check_classes(statement, version, found)
+        with placed(statement):
+            known = plan_of(version).label
+        check_classes(statement, version, known, found)
     made = use(version) | {"validation_data": str(found.training)}
     state = {"work": str(work.directory), "model": str(version)}
     derived, reasons = _sized(version, found.rows)
@@ -202,10 +204,9 @@ def plan_of(version: Version) -> Plan:
         ) from error
 
 
-def check_classes(statement: Evaluate | Explain, version: Version, rows: Snapshot) -> None:
+def check_classes(statement: Evaluate | Explain, version: Version, label: Label, rows: Snapshot) -> None:
     """Check that the model knows the labels of all rows: metrics would be of the others alone. Raises BadStatement."""
     with placed(statement):
-        label = plan_of(version).label
         found = classes.unknown(rows.training, rows.rows, label)
         if not found.count:
             return

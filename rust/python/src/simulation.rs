@@ -335,12 +335,9 @@ impl PyRequestTracker {
                 .iter()
                 .map(|(at, numbers)| (*at, &numbers[..]))
                 .collect();
-            let pushed = if marks.is_empty() {
-                Pushed::new(&self.catalog, head, &rows, &dense, is_first)
-            } else {
-                Pushed::nothing(head, &marks)
-            };
-            pushed.confirming(confirms)
+            Pushed::new(&self.catalog, head, &rows, &dense, is_first)
+                .marking(&marks)
+                .confirming(confirms)
         });
         let now = self.at(now);
         self.tracker.begin(now, ticket, wanted, pushed);

@@ -127,16 +127,14 @@ class Exchange:
         chunk, gradients = push.chunk, push.gradients
         stamp = (chunk.task, chunk.chunk)
         head = (stamp, push.low, chunk.roll_back, self._adapter.rate(push.step), push.step)
-        of_tables = _scaled(gradients.rows, push.share)
-        rows = [(of, slope.data, True) for of, slope in zip(push.batch.batches, of_tables, strict=True)]
-        dense = [
-            (variable, slope.data) for variable, slope in enumerate(_scaled(gradients.dense, push.share))
-        ]
-        marks: set[int] = set()
-        if push.is_nothing:
-            rows, dense, marks = [], [], {*self._slots(push.batch)}
         wish, need = (None, None) if push.wanted is None else (self._wish(push.wanted), push.wanted.need)
-        return self._client.push(head, rows, dense, False, wish, need, push.confirms, marks)
+        if push.is_nothing:
+            marks = {*self._slots(push.batch)}
+            return self._client.push(head, [], [], False, wish, need, push.confirms, marks)
+        of_tables, of_variables = (_scaled(of, push.share) for of in (gradients.rows, gradients.dense))
+        rows = [(of, slope.data, True) for of, slope in zip(push.batch.batches, of_tables, strict=True)]
+        dense = [(variable, slope.data) for variable, slope in enumerate(of_variables)]
+        return self._client.push(head, rows, dense, False, wish, need, push.confirms)
 
     def _push_first_values(self, push: PushFirstValues) -> int:
         first = self._adapter.first_values()

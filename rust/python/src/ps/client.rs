@@ -235,12 +235,10 @@ impl PyClient {
                     (batch, sums)
                 })
                 .collect();
-            let pushed = if marks.is_empty() {
-                Pushed::new(catalog, head, &rows, &variables, is_first)
-            } else {
-                Pushed::nothing(head, &marks)
-            };
-            self.0.ask(wanted, Some(pushed.confirming(confirms)))
+            let pushed = Pushed::new(catalog, head, &rows, &variables, is_first)
+                .marking(&marks)
+                .confirming(confirms);
+            self.0.ask(wanted, Some(pushed))
         }))
     }
 

@@ -77,19 +77,16 @@ impl Pushed {
         pushed
     }
 
-    /// Encode a push that changes nothing: its stamp alone counts in these slots.
-    pub fn nothing(head: Head, slots: &BTreeSet<u32>) -> Pushed {
-        let at = |place| place..place + 1;
-        Pushed {
-            head,
-            confirms: 0,
-            words: vec![pair(0, 0); slots.len()],
-            parts: (0..)
-                .map(at)
-                .zip(slots)
-                .map(|(at, slot)| (*slot, at))
-                .collect(),
+    /// Let its stamp alone count in these slots too, where it changes nothing.
+    pub fn marking(mut self, slots: &BTreeSet<u32>) -> Pushed {
+        for slot in slots {
+            if let Err(at) = self.parts.binary_search_by_key(slot, |(of, _)| *of) {
+                let begin = self.words.len();
+                self.words.push(pair(0, 0));
+                self.parts.insert(at, (*slot, begin..begin + 1));
+            }
         }
+        self
     }
 
     /// Let all servers know, once it is settled, that so many chunks of its task are.
