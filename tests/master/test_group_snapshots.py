@@ -12,6 +12,9 @@ from elasticdl.control.protocol.messages import (
     Acknowledged,
     Cut,
     Exported,
+    NextView,
+    Report,
+    Saved,
     saved_as,
     unsaved_as,
 )
@@ -22,6 +25,7 @@ from elasticdl.master.core.events import (
     Announce,
     DataFound,
     ManifestWritten,
+    Refuse,
     StopAsked,
     Tell,
     Tick,
@@ -41,6 +45,7 @@ from tests.master.grouprig import (
     RECORD,
     RESULT,
     S1,
+    SCHEDULE,
     SHARDS,
     START,
     Control,
@@ -112,6 +117,24 @@ def test_a_job_goes_on_from_a_checkpoint_before_anybody_begins_anew() -> None:
     other = Control(*control.journal)
     assert other.master.snapshots.number(other.master.journal) == 5
     assert read_journal(compact(control.journal)).resumed_state == record
+
+
+def test_a_state_of_a_wave_that_an_earlier_job_began_is_believed_later_too() -> None:
+    """Its minibatches are of more members than this job ever had."""
+    record = ResumedStateRecord(4, "/earlier/checkpoint-4/manifest.json", StateId(1, 0), START, False)
+    control = Control(resume=lambda *_: record, highest=4, workers=1, policy_lanes=lambda _: 1)
+    control.give(DataFound(SHARDS))
+    control.join("a")
+    steps, position = [(StateId(1, 0), START)], START
+    while position.lanes == START.lanes:
+        position = SCHEDULE.advance(position, 1)
+        steps.append((StateId(steps[-1][0].step + 1, 1), position))
+    control.join("b")
+    control.say("a", NextView(Report(ViewId(1), ViewId(1), *steps[-1], frozenset(), False)))
+    assert (control.view.id, control.view.position.lanes) == (2, 1)
+    for state, position in steps[1:]:
+        control.say("a", Saved(Cut(ViewId(1), state, False), position, "", error="no space left"))
+        assert not [one for one in control.said if isinstance(one, Refuse)]
 
 
 def test_the_result_waits_for_the_last_checkpoint_and_not_for_ever() -> None:

@@ -608,6 +608,20 @@ def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
     assert control.view.snapshot == SNAPSHOT
 
 
+def test_the_last_member_is_released_once_a_view_has_left_out_the_others_that_live() -> None:
+    """Here the one that holds the newest state, as the same connection has broken twice."""
+    control = group("a", "b")
+    control.say("a", part(0, 2)), control.say("b", part(1, 2))
+    control.give(ManifestWritten(1, "", cut=FIRST))
+    for drains in (False, True):
+        control.say("b", Lost(control.view.id, 2, MemberId("a"), "eof"))
+        control.seal("a", StateId(2, 1)), control.seal("b", draining=drains)
+    assert control.members == ["b"]
+    assert [type(message) for message in control.told("a")] == [Evicted]
+    control.seal("b", draining=True)
+    assert [type(message) for message in control.told("b")] == [Released]
+
+
 def test_the_last_member_is_not_released_without_a_snapshot_of_its_state() -> None:
     control = group("a")
     control.seal("a", draining=True)

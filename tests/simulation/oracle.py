@@ -56,6 +56,7 @@ class Oracle:
         self.stopping = False
         self.finished: FinishedRecord | None = None
         self.failed: FailedRecord | None = None
+        self.without_journal = False
         self.result: Lineage | None = None
         self.commits: dict[int, set[int]] = {}
         self.lines: dict[tuple[int, int], dict[str, tuple[Chunk, ...]]] = {}
@@ -408,6 +409,12 @@ class Oracle:
         if not self.stopping and self.finished is None and self.failed is None:
             raise Violation("a stop was acknowledged, the journal does not say so")
 
+    def given_up(self) -> None:
+        """Note that a master has ended the job because its journal can't be written: only one that trains nothing may be."""
+        if self.view is not None:
+            raise Violation(f"a job is given up without its journal, and view {self.view.id} is there")
+        self.without_journal = True
+
     def published(self, path: str) -> None:
         if self.finished is None or self.world.files[path] != self.result:
             raise Violation(f"{path} was published and is not the job's result")
@@ -429,5 +436,5 @@ class Oracle:
             raise Violation(f"checkpoints {named} are of other states than the journal says: {self.saved}")
         if self.finished is not None and not self.world.published:
             raise Violation("the job is finished and its result has not got its final name")
-        if (self.finished is None) == (self.failed is None):
+        if (self.finished is None) == (self.failed is None) and not self.without_journal:
             raise Violation("the job has ended without a verdict, or with two")

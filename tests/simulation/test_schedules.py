@@ -46,6 +46,19 @@ def test_a_master_whose_worker_has_gone_to_another_one_is_replaced_although_all_
     schedules.run(41663)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [329173, 355527, 390996],
+    ids=[
+        "a last member that drains beside one that lives",
+        "an earlier job's wave",
+        "a stop without a journal",
+    ],
+)
+def test_schedules_that_found_something(seed: int) -> None:
+    schedules.run(seed)
+
+
 def test_a_schedule_replays_event_by_event() -> None:
     first: list[str] = []
     second: list[str] = []

@@ -38,6 +38,9 @@ from tests.simulation.plan import EVENTS, KINDS, OUTPUT, SNAPSHOTS, TIMES, Plan,
 from tests.simulation.processes import Connection, MasterProcess, Ring, SavedPart, Token, Worker
 from tests.simulation.transfers import Transfers
 
+_UNWRITTEN = "the journal can't be written"
+"""So begins what a master says whose storage does not answer."""
+
 
 class World:
     """One schedule; `run` returns the number of events or raises Violation."""
@@ -293,10 +296,13 @@ class World:
                 for worker in self.workers:
                     if worker.name == name:
                         self.kill(worker, "killed by the master")
-            case to_master.Reply():
-                self.oracle.replied()
-                self.stop_reply = True
-            case to_master.End(status, _, _):
+            case to_master.Reply(_, text):
+                if _UNWRITTEN not in text:  # that is no promise: who asked asks again
+                    self.oracle.replied()
+                    self.stop_reply = True
+            case to_master.End(status, reason, _):
+                if _UNWRITTEN in reason:
+                    self.oracle.given_up()
                 self.end_master(master, status)
                 if status != "replaced":
                     self.ended = status

@@ -291,9 +291,13 @@ class AllReduceMaster(MasterCore):
 
     def _impossible(self, link: Link, message: MemberMessage) -> str | None:
         view, policy = self.view, self.settings.policy_lanes
-        # At no time were there more members than ever stood in a view.
+        # At no time were there more members than ever stood in a view; a step of an earlier job may have had more lanes.
+        resumed = self.journal.resumed_state
+        first = 0 if resumed is None else resumed.position.lanes
         most = (
-            0 if view is None else max(view.position.lanes, view.wave_lanes, policy(len(self.journal.known)))
+            0
+            if view is None
+            else max(first, view.position.lanes, view.wave_lanes, policy(len(self.journal.known)))
         )
         known = claims.Known(
             member=link.member,
@@ -303,7 +307,7 @@ class AllReduceMaster(MasterCore):
             snapshots=self.settings.snapshots,
             evaluation=self.gates.evaluation,
             result_size=self.settings.result_size,
-            resumed=self.journal.resumed_state,
+            resumed=resumed,
         )
         return claims.impossible(known, message)
 

@@ -126,9 +126,13 @@ class ViewChange:
         return frozenset(loser(pair, accusations, tuple(core.journal.known)) for pair in again)
 
     def releases_last(self, core: MasterCore, stay: Sequence[Stander], joiners: Sequence[Stander]) -> bool:
-        """D5: the last member drains, nobody comes, and its state is the journalled snapshot: it may go, by word."""
-        snapshot = core.journal.snapshot
-        if len(stay) != 1 or joiners or self.ends_now(core) or snapshot is None:
+        """D5: the last member drains, nobody comes, and its state is the journalled snapshot: it may go, by word.
+
+        Others of its view are left out by a view first: who lives would never learn that it is not waited for.
+        """
+        snapshot, view = core.journal.snapshot, core.journal.view
+        is_alone = len(stay) == 1 and view is not None and len(view.members) == 1
+        if not is_alone or joiners or self.ends_now(core) or snapshot is None:
             return False
         return stay[0].report.draining and stay[0].state == snapshot.state
 
