@@ -436,5 +436,6 @@ class Oracle:
             raise Violation(f"checkpoints {named} are of other states than the journal says: {self.saved}")
         if self.finished is not None and not self.world.published:
             raise Violation("the job is finished and its result has not got its final name")
-        if (self.finished is None) == (self.failed is None) and not self.without_journal:
+        verdicts = sum(end is not None for end in (self.finished, self.failed))
+        if verdicts != 1 and not (verdicts == 0 and self.without_journal):
             raise Violation("the job has ended without a verdict, or with two")
