@@ -342,9 +342,13 @@ def test_dense_variables_are_fetched_every_few_minibatches(
 def test_stale_minibatches_count_less_and_rows_that_nobody_trains_expire(
     begin: Start, tmp_path: Path
 ) -> None:
-    """512 ids come once each, in the first 32 minibatches; 16 others in all of the 128 behind them, which look at each slot many times."""
+    """512 ids come once each, in the first 32 minibatches; 16 others in all of the 256 behind them, which look at each slot many times.
+
+    Minibatches take their time until the first ones must be trained, whichever worker has them: one that is held up while the other is
+    through with the late ones pushes its early ids last.
+    """
     early, late = np.arange(100, 612), np.arange(16)
-    in_order = [*early, *np.tile(late, 128)]
+    in_order = [*early, *np.tile(late, 256)]
     (tmp_path / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in in_order))
     job = begin(
         lr_staleness_modulation=True,
@@ -355,7 +359,7 @@ def test_stale_minibatches_count_less_and_rows_that_nobody_trains_expire(
         environment={"GO": str(tmp_path / "go"), "PACE": "0.1"},
     )
     both = next(item.step for item in seen(job) if isinstance(item, JobStatus) and len(training(item)) == 2)
-    at(job, both + 20, lambda status: (tmp_path / "go").touch())
+    at(job, max(both, len(early) // 16) + 20, lambda status: (tmp_path / "go").touch())
     job.wait().succeeded()
     rows, total = result_in(tmp_path)
     assert 0 < total < len(in_order)
