@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+import signal
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -302,3 +308,31 @@ def test_a_table_for_a_file() -> None:
     stream = io.StringIO()
     print_summary({"status": "failed", "reason": "ValueError: x", "traceback": "Traceback:"}, stream)
     assert stream.getvalue() == "status  failed\nreason  ValueError: x\n"
+
+
+def test_a_signal_that_interrupts_no_read_ends_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C just before the answer is waited for interrupts nothing; here it does not, because another thread takes it."""
+    keys, inside = pty.openpty()
+    ended, typed = threading.Event(), threading.Event()
+
+    def press() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        assert os.read(keys, 100).startswith(b"stop?")
+        os.kill(os.getpid(), signal.SIGINT)
+        if not ended.wait(10):
+            typed.set()
+            os.write(keys, b"nobody noticed it\n")
+
+    with os.fdopen(inside, "r+b", buffering=0) as terminal, contextlib.ExitStack() as stack:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(terminal))
+        display = PlainDisplay(io.TextIOWrapper(terminal, write_through=True), 0.0, 1)
+        stack.callback(os.close, keys)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        key = threading.Thread(target=press)
+        key.start()
+        with pytest.raises(KeyboardInterrupt):
+            display.ask("stop?")
+        ended.set()
+        key.join()
+    assert not typed.is_set()

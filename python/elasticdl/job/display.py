@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
 from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobStatus
@@ -332,8 +334,25 @@ class LiveDisplay:
 
 
 def _ask(question: str, stream: IO[str]) -> str:
-    print(f"{question} ", end="", file=stream, flush=True)
+    with _woken_by_signals() as woken:
+        print(f"{question} ", end="", file=stream, flush=True)
+        while sys.stdin not in select.select([sys.stdin, woken], [], [])[0]:
+            os.read(woken, 1)
     return sys.stdin.readline().strip()
+
+
+@contextlib.contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """Yield what can be read after a signal: one that comes just before a wait begins would be noticed only after it."""
+    woken, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    before = signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(signalled)
 
 
 def in_notebook() -> bool:
