@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.choosing import newest_whole
 from elasticdl.checkpoint.comparing import compare, rows_by_table
 from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest, write_manifest
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard

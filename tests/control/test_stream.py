@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import pytest
 from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.kubernetes.certificates import make_identities
 from elasticdl.control.protocol import codec
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Data,
     Finished,

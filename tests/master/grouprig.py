@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Cut,
     NextView,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from elasticdl.control.protocol.frozen import field_names, replace
 from elasticdl.control.protocol.messages import MemberMessage, Note
 from elasticdl.control.protocol.status import EventKind
 from tests.master.models import model_of
@@ -43,7 +43,7 @@ def _value(
         return truths[field]
     if kind in truths and draw.random() < 0.8:
         true = truths[kind]
-        lie = draw.choice(fields(true)).name
+        lie = draw.choice(field_names(type(true)) or ())
         hint = get_type_hints(kind)[lie]
         return replace(true, **{lie: _value(draw, hint, "", words, {})}) if draw.random() < 0.5 else true
     kind = getattr(kind, "__supertype__", kind)
@@ -56,9 +56,8 @@ def _value(
             return tuple(_value(draw, part, field, words, truths) for part in parts)
         count = draw.choice((0, 1, 1, 2, 4, 1500 if draw.random() < 0.1 else 3))
         return origin(_value(draw, parts[0], field, words, truths) for _ in range(count))
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
+    if (names := field_names(kind)) is not None:
         hints = get_type_hints(kind)
-        names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
         if kind is Note and draw.random() < 0.5:
             truths = {**truths, "kind": EventKind.NOTE}
         return kind(**{name: _value(draw, hints[name], name, words, truths) for name in names})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import Journal, ModelRecord, PlacementRecord, Server

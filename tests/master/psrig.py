@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from elasticdl.checkpoint.layout import draft_of
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Exported,
     MasterMessage,

@@ -6,7 +6,6 @@ import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Cut,
     Evaluated,

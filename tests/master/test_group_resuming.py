@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from elasticdl.checkpoint.group import GroupManifest, Part
 from elasticdl.checkpoint.layout import folder_of, numbers, remove_older_of_group
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.checkpoint.stateimage import Best, RunningSums
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.schedule import Schedule

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Cut,

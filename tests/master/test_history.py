@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule

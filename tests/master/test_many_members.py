@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from benchmarks.scale import Group
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Lost
 from elasticdl.control.protocol.view import Peer
 from elasticdl.master.allreduce.machine import AllReduceMaster

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import MasterMessage
 from elasticdl.control.protocol.psmessages import (
     CopiesVoid,

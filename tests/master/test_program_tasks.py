@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import AtGate, Data, FoundShards, MemberMessage, TaskKind
 from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE

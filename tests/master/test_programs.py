@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED, Blame, ProcessEnded, ProcessName, Role
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.processes.programs import why_fault, with_cause
 from elasticdl.master.processes.replicas import GiveUp, Joined, Launch, ReplicaSet, Tick, Unready, decide

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.data.plan.shard import Position, Shard

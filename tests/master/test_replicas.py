@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.master.processes.replicas import (
     LONGEST_DELAY,
     Ending,

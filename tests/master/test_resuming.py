@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from elasticdl.checkpoint.manifest import Barrier, Manifest
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.order import Dealing

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import CutOrdered, SlotsCut
 from elasticdl.data.plan.waves import Waves
 from elasticdl.master.core.done import Done, TaskNumber

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import FoundModel
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from elasticdl.cluster.local import place as places
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.master.reporting import statusstore
 from elasticdl.master.reporting.history import HistoryEvent

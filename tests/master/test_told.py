@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Acknowledged, Data, ProgramFailed, Stop, TaskKind, TaskLeased
 from elasticdl.control.protocol.psmessages import (
     EndTraining,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Report
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger

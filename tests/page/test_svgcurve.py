@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elasticdl.page.svgcurve import HEIGHT, WIDTH, curve
@@ -40,6 +40,7 @@ def test_without_two_points_there_is_no_line(points: list[tuple[int, float]]) ->
     assert curve("loss", points) == ""
 
 
+@example("", [2.6e302, -1.7976931348623157e308])
 @given(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])),
     st.lists(st.floats(), min_size=2, max_size=20),

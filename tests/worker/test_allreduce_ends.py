@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from elasticdl.checkpoint import group
 from elasticdl.checkpoint.stateimage import RunningSums
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Cut,
@@ -186,7 +186,7 @@ def test_a_snapshot_of_another_state_or_another_model_is_not_taken(made: Made, t
     state = group.read_state(path)
     arrays = [{**array, "name": "other"} for array in state.image.meta["arrays"]]
     (path.parent / group.HEAD).write_bytes(head := group.head_of(state.sums, False, None, {"arrays": arrays}))
-    path = complete(dataclasses.replace(saved, head=group.digest_of(head)), folder)
+    path = complete(replace(saved, head=group.digest_of(head)), folder)
     other = made()
     resumed = view(2, other.peer, base=StateId(1, 0), at=AFTER_ONE, sources=(SNAPSHOT,), snapshot=str(path))
     other.start(NewView(resumed))

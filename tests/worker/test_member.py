@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.cluster import RELEASED
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     SLOW,
     Acknowledged,
@@ -424,7 +425,7 @@ def test_a_drain_after_the_promise_changes_nothing_else_of_it() -> None:
     member, said = run(trained(), Received(Stop(ViewId(1))))
     promise = sent(said)[-1].report
     _, said = run(member, DrainRequested())
-    assert sent(said)[-1] == NextView(dataclasses.replace(promise, draining=True))
+    assert sent(said)[-1] == NextView(replace(promise, draining=True))
 
 
 def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 FINISHED = 0
 """Exit code of a process whose job has ended; before that, a program that ends itself with it has done so in error."""
 RELEASED, EVICTED = 75, 3
@@ -67,16 +69,14 @@ class Blame(StrEnum):
     """It could never run: a bad image, a bad volume."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessPending:
+class ProcessPending(Struct, frozen=True):
     """The process was asked for and waits for room."""
 
     name: ProcessName
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStarted:
+class ProcessStarted(Struct, frozen=True):
     """The process runs; `pid` only on this machine; `spare`: it was waiting for this name, with the framework imported."""
 
     name: ProcessName
@@ -84,8 +84,7 @@ class ProcessStarted:
     spare: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
+class ProcessEnded(Struct, frozen=True):
     """The process is proven dead: `waitpid`, or a container that its kubelet says has terminated.
 
     Attributes:
@@ -105,8 +104,7 @@ class ProcessEnded:
     memory: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessGone:
+class ProcessGone(Struct, frozen=True):
     """Whether the process is dead is open, and may stay so.
 
     Attributes:
@@ -121,15 +119,13 @@ class ProcessGone:
 ProcessEvent = ProcessPending | ProcessStarted | ProcessEnded | ProcessGone
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True):
     """Somebody wants an early end of the job."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleAsked:
+class ScaleAsked(Struct, frozen=True):
     """Somebody wants another number of workers or parameter servers; None: as many as now."""
 
     workers: int | None

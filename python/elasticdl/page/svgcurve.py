@@ -26,10 +26,10 @@ def curve(name: str, points: Sequence[tuple[int, float]]) -> str:
     first, last = shown[0][0], shown[-1][0]
     lowest, highest = min(value for _, value in shown), max(value for _, value in shown)
     across, down = WIDTH - _RIGHT, HEIGHT - _TOP - _BOTTOM
-    span = highest - lowest
+    span = highest / 2 - lowest / 2  # halves: the difference of the largest numbers is none
     line = " ".join(
         f"{(step - first) / (last - first) * across:.1f},"
-        f"{_TOP + (0.5 if span <= 0 else (highest - value) / span) * down:.1f}"
+        f"{_TOP + (0.5 if span <= 0 else (highest / 2 - value / 2) / span) * down:.1f}"
         for step, value in shown
     )
     title = html.escape(f"{name} {shown[-1][1]:.4g}")

@@ -11,15 +11,14 @@ What happens to every worker is here, too; `worker/ps/events.py` has the rest of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage, MetricValues, Saved
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
 
 
-@dataclass(frozen=True, slots=True)
-class Trailer:
+class Trailer(Struct, frozen=True):
     """Sums over all members that a ring carries beside the gradient; equal in all members.
 
     Attributes:
@@ -44,8 +43,7 @@ class Trailer:
         return self.loss / self.loss_examples if self.loss_examples else None
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """One chunk in a member's accumulator, as the audit wants it.
 
     Attributes:
@@ -66,25 +64,21 @@ class Contribution:
 # ------------------------------------------------------------------ events
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """The control stream to a master is open (again)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Struct, frozen=True):
     """The control stream broke."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message of the master came in."""
 
     message: MasterMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkComputed:
+class ChunkComputed(Struct, frozen=True):
     """Work done: the chunk of `lane` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt.
 
     `loss`: the sum of its examples' losses, None where nobody says it.
@@ -97,8 +91,7 @@ class ChunkComputed:
     bad: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RingCompleted:
+class RingCompleted(Struct, frozen=True):
     """Work done: every member contributed to `step` of `view`; the result lies in the runner's result buffer."""
 
     view: ViewId
@@ -106,8 +99,7 @@ class RingCompleted:
     trailer: Trailer
 
 
-@dataclass(frozen=True, slots=True)
-class RingFailed:
+class RingFailed(Struct, frozen=True):
     """Work done: the ring of `view` broke at `step`."""
 
     view: ViewId
@@ -116,16 +108,14 @@ class RingFailed:
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """Work done: the commit of `state` has been applied to the model; `stop`: why the user's program wants this to be the last step."""
 
     state: StateId
     stop: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Healed:
+class Healed(Struct, frozen=True):
     """Work done: the state is in place (transferred, loaded from a snapshot or made).
 
     `passed`: the member that gave it had passed the state's gate, so that what callbacks did there is part of it (G2).
@@ -137,16 +127,14 @@ class Healed:
     passed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HealFailed:
+class HealFailed(Struct, frozen=True):
     """Work done: the transfer of `view` failed."""
 
     view: ViewId
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class HealeeLeft:
+class HealeeLeft(Struct, frozen=True):
     """A member that heals from this one has acknowledged, sealed or died: it no longer holds up a commit (M5, M7)."""
 
     view: ViewId
@@ -154,8 +142,7 @@ class HealeeLeft:
     acknowledged: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkEvaluated:
+class ChunkEvaluated(Struct, frozen=True):
     """Work done: a minibatch is in the sums of its task; with the last one of the task these sums are in `body`, else that is None."""
 
     state: StateId
@@ -164,24 +151,21 @@ class ChunkEvaluated:
     body: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsComputed:
+class MetricsComputed(Struct, frozen=True):
     """Work done: the metrics of `state`."""
 
     state: StateId
     values: MetricValues
 
 
-@dataclass(frozen=True, slots=True)
-class GatePassed:
+class GatePassed(Struct, frozen=True):
     """Work done: callbacks have had the metrics of `state`; `is_best`: those are better than all before, and checkpoints are chosen so."""
 
     state: StateId
     is_best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExportWritten:
+class ExportWritten(Struct, frozen=True):
     """Work done: the result of `view` lies at `path`."""
 
     view: ViewId
@@ -190,32 +174,27 @@ class ExportWritten:
     metrics: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartWritten:
+class PartWritten(Struct, frozen=True):
     """This member's part of a cut is written, or can't be."""
 
     saved: Saved
 
 
-@dataclass(frozen=True, slots=True)
-class WorkCancelled:
+class WorkCancelled(Struct, frozen=True):
     """The outstanding piece of work was given up, with no effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+class DrainRequested(Struct, frozen=True):
     """SIGTERM: leave at the next step boundary."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Struct, frozen=True):
     """This member wants an early end of the job (early stopping)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramError:
+class ProgramError(Struct, frozen=True):
     """The user's program raised (never: a broken ring, a seal, an eviction)."""
 
     kind: str
@@ -224,8 +203,7 @@ class ProgramError:
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; the machine repeats what is unanswered."""
 
 
@@ -242,15 +220,13 @@ News = Connected | Disconnected | Received | DrainRequested | Tick
 # ------------------------------------------------------------------ instructions, at once
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send this on the control stream (dropped if there is none; the machine repeats what matters)."""
 
     message: MemberMessage
 
 
-@dataclass(frozen=True, slots=True)
-class OpenView:
+class OpenView(Struct, frozen=True):
     """A view was installed: connect its data plane when first needed, write the audit's `base` line; older views are closed."""
 
     view: View
@@ -258,8 +234,7 @@ class OpenView:
     """Whether the accumulator stays (M2); otherwise zero it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseView:
+class CloseView(Struct, frozen=True):
     """Sealed: close the data plane of every view up to `sealed`, cancel ring, transfers and serving.
 
     `linger`: after a completed ring, flush and half-close, so that neighbours lose nothing.
@@ -269,8 +244,7 @@ class CloseView:
     linger: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ServeState:
+class ServeState(Struct, frozen=True):
     """Donor: serve the current state (exactly `state`) to `healees` in view `view`."""
 
     view: ViewId
@@ -279,8 +253,7 @@ class ServeState:
     healees: tuple[MemberId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TakePart:
+class TakePart(Struct, frozen=True):
     """Copy this member's part of the current state now, write it beside the other members' parts, report `PartWritten`.
 
     Attributes:
@@ -296,13 +269,11 @@ class TakePart:
     members: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndTraining:
+class EndTraining(Struct, frozen=True):
     """Training is over: run what callbacks do then, before the result is written; comes once at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """End this process: 0 released or finished, 1 failed, 3 evicted."""
 
     code: int
@@ -312,8 +283,7 @@ class Exit:
 # ------------------------------------------------------------------ instructions, work
 
 
-@dataclass(frozen=True, slots=True)
-class Heal:
+class Heal(Struct, frozen=True):
     """Work: get the state `state`; outcome Healed, HealFailed or WorkCancelled.
 
     `source`: the donor's member id, `initial` (make the first weights) or `snapshot` (load `path`).
@@ -326,8 +296,7 @@ class Heal:
     path: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(Struct, frozen=True):
     """Work: add the chunk `position.chunk` of the wave's task in `lane` to the accumulator; outcome ChunkComputed or WorkCancelled."""
 
     step: int
@@ -335,8 +304,7 @@ class Compute:
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class Contribute:
+class Contribute(Struct, frozen=True):
     """Work: write the audit's `contributed` lines, then give accumulator and trailer to the ring.
 
     Outcome RingCompleted, RingFailed or WorkCancelled.
@@ -352,8 +320,7 @@ class Contribute:
     blank: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """Work: write the audit's `committed` line, then apply the ring's result; outcome Applied.
 
     Can't be cancelled: the state counts as committed from here on. `position` is the one after the step; `epoch_ended` tells
@@ -367,8 +334,7 @@ class Commit:
     epoch_ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(Struct, frozen=True):
     """Work: add a minibatch of an evaluation task to the task's sums, which its first one begins; outcome ChunkEvaluated or WorkCancelled.
 
     The sums of a task that was cancelled between two minibatches stay while `state` does. `following`: the task after it, if one is
@@ -381,24 +347,21 @@ class Evaluate:
     following: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeMetrics:
+class ComputeMetrics(Struct, frozen=True):
     """Work: make metrics of what all tasks of an evaluation have added up (`body`); outcome MetricsComputed or WorkCancelled."""
 
     state: StateId
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PassGate:
+class PassGate(Struct, frozen=True):
     """Work: give the metrics of `state` to callbacks; None: the job stops without. Outcome GatePassed; can't be cancelled."""
 
     state: StateId
     values: MetricValues | None
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """Work: write the result of the base `state` under a name that contains it; outcome ExportWritten or WorkCancelled."""
 
     view: ViewId

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from elasticdl.checkpoint.layout import folder_of
 from elasticdl.checkpoint.manifest import NAME
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Cut,
     Saved,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     AtGate,
     MetricValues,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Evicted,
     ProgramFailed,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     NewView,
 )

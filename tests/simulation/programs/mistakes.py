@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.worker import events as to_member
 from elasticdl.worker.contract.allreduce import ChunkResult
 from elasticdl.worker.contract.loop import LoopBatch

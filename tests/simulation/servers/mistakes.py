@@ -7,9 +7,9 @@ a schedule that shows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Evaluated, GateOpen, MemberMessage, TaskLeased, TaskResult
 from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId

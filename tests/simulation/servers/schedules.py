@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 from elasticdl.checkpoint.manifest import Barrier
+from elasticdl.control.protocol.frozen import replace
 from tests.simulation.servers.earlier import Earlier
 from tests.simulation.servers.model import CHUNKS, SLOTS
 from tests.simulation.servers.oracle import barriers, steps_before, waves

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, process_name
 
@@ -30,42 +31,36 @@ class Malformed(Exception):
     """A peer wrote what this protocol does not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """First line of a client: its nonce."""
 
     nonce: str
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """First line of the launcher: its nonce, and its proof over both."""
 
     nonce: str
     proof: str
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Second line of a client: its proof over both nonces."""
 
     proof: str
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Start a process; ignored if the name was launched before."""
 
     name: ProcessName
 
 
-@dataclass(frozen=True, slots=True)
-class KeepSpare:
+class KeepSpare(Struct, frozen=True):
     """Have a spare process ready; ignored if there is one, or the job has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """Signal a process; ignored if it has ended."""
 
     name: ProcessName

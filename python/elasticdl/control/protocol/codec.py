@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from elasticdl.control.generated import control_pb2 as wire
+from elasticdl.control.protocol.frozen import field_names
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
@@ -445,9 +445,9 @@ def _one_of(message: Any) -> tuple[str, Any]:
 
 
 def _plain(kind: Any, value: Any, **converted: Any) -> Any:
-    given = {
-        field.name: _field(kind, value, field.name) for field in fields(value) if field.name not in converted
-    }
+    value_kind: type = type(value)
+    names = field_names(value_kind) or ()
+    given = {name: _field(kind, value, name) for name in names if name not in converted}
     return kind(**given, **converted)
 
 
@@ -459,13 +459,8 @@ def _field(kind: Any, value: Any, name: str) -> Any:
 
 
 def _read_plain(kind: type, body: Any, /, **converted: Any) -> Any:
-    given = {name: _optional(body, name) for name in _names_of(kind) if name not in converted}
+    given = {name: _optional(body, name) for name in field_names(kind) or () if name not in converted}
     return kind(**given, **converted)
-
-
-@cache
-def _names_of(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 @cache

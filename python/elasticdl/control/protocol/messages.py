@@ -6,8 +6,9 @@ note in `docs/design/`. Nothing here decides anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from elasticdl.control.protocol.profiling import RecordSteps, StepRecorded
 from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
@@ -38,8 +39,7 @@ class TaskKind(StrEnum):
 # ------------------------------------------------------------------ member → master
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a member holds; part of `Register` and `NextView`.
 
     Attributes:
@@ -59,8 +59,7 @@ class Report:
     draining: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(Struct, frozen=True):
     """Asks to take part; on every new connection again, before anything else but `FoundShards`. Answer: `Welcome`, or a verdict.
 
     A member that has not registered yet may send `FoundShards`, `Note` and `ProgramFailed` (a model that can't be built): the
@@ -74,15 +73,13 @@ class Register:
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class NextView:
+class NextView(Struct, frozen=True):
     """A promise, then a question (S1): everything up to `report.sealed` is over for me; what comes next?"""
 
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A witness: the ring of view `current` broke at `step`; `accused` is whom I blame, if anybody."""
 
     current: ViewId
@@ -91,8 +88,7 @@ class Lost:
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """What people want to see; decides nothing. Sent by rank 0 of a view, and by a healee when it has healed.
 
     Attributes:
@@ -120,8 +116,7 @@ NOTES = frozenset(
 """Kinds of notes; events of the others are the master's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Something a person (or the chaos harness) may want to know, as it happens; decides nothing.
 
     Attributes:
@@ -139,8 +134,7 @@ class Note:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A copy of the group's state, of which each member of a view makes its part.
 
     Attributes:
@@ -163,8 +157,7 @@ class Cut:
         return self.state.step, self.passed
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """This member's part of a cut is written, or can't be; repeated until acknowledged, while the view lasts (D6).
 
     Attributes:
@@ -190,8 +183,7 @@ class Saved:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """The result lies at `path` (not yet its final name); repeated until answered (D7).
 
     `metrics` are those of the last evaluation, empty if none; `digest` names the bits of the final state.
@@ -204,15 +196,13 @@ class Exported:
     metrics: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StopJob:
+class StopJob(Struct, frozen=True):
     """An early end is wanted; repeated until acknowledged, which is after the append (D7)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFailed:
+class ProgramFailed(Struct, frozen=True):
     """A program error (D10): kind, the chunk if any, the traceback (at most 64 KiB).
 
     `kind` is `program`, `bad-input`, `nan`, `unwritable` or `storage`.
@@ -227,8 +217,7 @@ class ProgramFailed:
     step: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FoundShards:
+class FoundShards(Struct, frozen=True):
     """What `create_shards` of a custom reader returned, or what the program of a custom training loop says of its data.
 
     Sent before `Register`, and only by workers of such jobs. The first one counts and is journalled; every member gets it back as `Data`,
@@ -245,8 +234,7 @@ class FoundShards:
     plan: LoopPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AtGate:
+class AtGate(Struct, frozen=True):
     """This member of `view` waits at the gate of `state`; said once on each connection and in each view (G3).
 
     In a job that trains nothing there are no views, and it says that the worker can do tasks.
@@ -259,8 +247,7 @@ class AtGate:
     metrics: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
+class TaskResult(Struct, frozen=True):
     """What an evaluation task of `state` has added up, or, with an empty body, that a task's predictions are written.
 
     Said again on each connection and in each view while the gate is closed (G3).
@@ -271,8 +258,7 @@ class TaskResult:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(Struct, frozen=True):
     """Metrics made of the results of all tasks of `state`; repeated as results are."""
 
     state: StateId
@@ -287,15 +273,13 @@ MemberMessage = (
 # ------------------------------------------------------------------ master → member
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Struct, frozen=True):
     """Answer to `Register`: this is master epoch `epoch`."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(Struct, frozen=True):
     """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`.
 
     `validation`: what is evaluated while the model is trained, if anything is. `plan`: of a custom training loop, as its first worker said.
@@ -306,8 +290,7 @@ class Data:
     plan: LoopPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UseCheckpoint:
+class UseCheckpoint(Struct, frozen=True):
     """The checkpoint with whose weights a job evaluates or predicts, equal for all members; sent on every connection, also before `Enroll`.
 
     `manifest`: where that of the checkpoint lies.
@@ -316,29 +299,25 @@ class UseCheckpoint:
     manifest: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewView:
+class NewView(Struct, frozen=True):
     """The whole record; its digest is computed by both ends and compared by `hello`."""
 
     view: View
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """A change is wanted at the next step boundary: set the flag in the trailers while `current` is `view`."""
 
     view: ViewId
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Seal everything up to `view` now, also a view that you have not received."""
 
     view: ViewId
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(Struct, frozen=True):
     """`what` (`stop_job`, `failed`, `saved_as` or `unsaved_as` of a cut) was journalled, or refused for good: stop repeating it."""
 
     what: str
@@ -358,8 +337,7 @@ def unsaved_as(cut: Cut) -> str:
     return f"unsaved {cut}"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLeased:
+class TaskLeased(Struct, frozen=True):
     """A member at the gate of `state` is to do this task; `body`: of `METRICS`, what all tasks have added up, else empty."""
 
     kind: TaskKind
@@ -368,8 +346,7 @@ class TaskLeased:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Struct, frozen=True):
     """Where a gate of a job with parameter servers lies (B5).
 
     Attributes:
@@ -383,8 +360,7 @@ class Barrier:
     epoch_ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GateOpen:
+class GateOpen(Struct, frozen=True):
     """The gate of `state` is open: `values` are journalled; None: the job stops, and this state is not evaluated any more (G5).
 
     With parameter servers None says that nothing is evaluated at this `barrier`: an epoch ends there, and callbacks hear of it.
@@ -395,33 +371,29 @@ class GateOpen:
     barrier: Barrier | None = None
 
 
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Base of the four answers that end a member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted(Verdict):
+class Evicted(Verdict, frozen=True):
     """Drop the state and exit with code 3; a new life may join (M8, D8)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Released(Verdict):
+class Released(Verdict, frozen=True):
     """A drained member may exit, with the code of a release (D5)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished(Verdict):
+class Finished(Verdict, frozen=True):
     """`finished` is journalled: exit with code 0."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed(Verdict):
+class Failed(Verdict, frozen=True):
     """`failed` is journalled: exit."""
 
     reason: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 MOST_STEPS = 1000
 """What one request may ask of each worker."""
@@ -23,16 +24,14 @@ class Phase(NamedTuple):
     duration: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSteps:
+class RecordSteps(Struct, frozen=True):
     """Master to worker: record the next so many steps, instead of what an earlier request asked for."""
 
     request: int
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecorded:
+class StepRecorded(Struct, frozen=True):
     """Worker to master: a step has ended, and this is what it consisted of; times as in `Phase`.
 
     `step`: number of the step, with parameter servers of the minibatch's. `phases`: in the order of time, none overlaps another.
@@ -45,23 +44,20 @@ class StepRecorded:
     phases: tuple[Phase, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Master to client: a step of a worker, which is called by the name of its process."""
 
     worker: str
     step: StepRecorded
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """Master to client: a worker recorded less than was asked for, and why."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Master to client: nothing is recorded, and why."""
 
     reason: str

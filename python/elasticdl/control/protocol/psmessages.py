@@ -5,8 +5,9 @@ Rule numbers are those of the page on the protocol of parameter servers. Nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from elasticdl.control.protocol.view import MemberId, StateId
 
@@ -87,8 +88,7 @@ class SlotSection(NamedTuple):
 # ------------------------------------------------------------------ member → master
 
 
-@dataclass(frozen=True, slots=True)
-class Enroll:
+class Enroll(Struct, frozen=True):
     """Asks to take part; on every new connection again, before anything else but `FoundShards` and `FoundModel`.
 
     Attributes:
@@ -114,22 +114,19 @@ class Enroll:
     follows: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
+class FoundModel(Struct, frozen=True):
     """What the user's model has on servers, as canonical JSON (`elasticdl.catalog.catalog`); the first one counts and is journalled."""
 
     catalog: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMetrics:
+class FoundMetrics(Struct, frozen=True):
     """What the result of an evaluation task consists of (`MetricCatalog.text`), the same in all workers; on every new connection again."""
 
     metrics: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """All chunks of a task before this one are settled; `loss` is the mean of the last one's examples, None if it had none."""
 
     task: int
@@ -138,8 +135,7 @@ class Settled:
     loss: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDone:
+class TaskDone(Struct, frozen=True):
     """All chunks of a task are settled, of an attempt that began in this roll-back (R22); repeated until it is heard of as done.
 
     Attributes:
@@ -153,8 +149,7 @@ class TaskDone:
     loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierPassed:
+class BarrierPassed(Struct, frozen=True):
     """Callbacks of this worker have passed a barrier and all before it (B5); on every new connection again.
 
     `stop`: why they ask for the end of training there, empty if they do not.
@@ -164,15 +159,13 @@ class BarrierPassed:
     stop: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unreached:
+class Unreached(Struct, frozen=True):
     """Connections to these servers broke or could not be made (R20)."""
 
     servers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyReady:
+class CopyReady(Struct, frozen=True):
     """The receiver of a copy that was ordered in this term has everything (R14, R17)."""
 
     slot: int
@@ -181,8 +174,7 @@ class CopyReady:
     hands_over: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Struct, frozen=True):
     """What the slots of which a server is the primary have applied, for the auditor, and how many steps it knows to be complete (A3)."""
 
     slots: tuple[SlotAccount, ...]
@@ -190,8 +182,7 @@ class Accounts:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsCut:
+class SlotsCut(Struct, frozen=True):
     """Slots were written for a snapshot; those of another primary epoch than was asked for are left out. `error`: why none could be."""
 
     snapshot: int
@@ -200,8 +191,7 @@ class SlotsCut:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """A worker has let go of all tasks, or a server wants to be emptied: it waits for `Released`.
 
     Attributes:
@@ -230,23 +220,20 @@ PsMemberMessage = (
 # ------------------------------------------------------------------ master → member
 
 
-@dataclass(frozen=True, slots=True)
-class Enrolled:
+class Enrolled(Struct, frozen=True):
     """Answer to `Enroll`: this is master epoch `epoch`; `server` is a server's number, None for workers."""
 
     epoch: int
     server: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """The job's model as it was journalled: canonical JSON of `elasticdl.catalog.catalog`."""
 
     catalog: str
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where servers are, and the newest entries of slots: all of them on a new connection, later what has changed.
 
     Attributes:
@@ -268,8 +255,7 @@ class Placed:
     tasks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(Struct, frozen=True):
     """Compute this task, from this chunk on."""
 
     task: int
@@ -277,8 +263,7 @@ class Leased:
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(Struct, frozen=True):
     """All tasks before `low` are done, as of this roll-back (R10); those of `above` too, where a step waits for several tasks (A3)."""
 
     low: int
@@ -286,8 +271,7 @@ class Watermark:
     above: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a server may believe of workers in a roll-back: not that more tasks are done, nor that more steps are complete (R10, A3).
 
     Attributes:
@@ -305,23 +289,20 @@ class Limits:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """Names of the workers that a server serves; others wait until they are named."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeTask:
+class RevokeTask(Struct, frozen=True):
     """A task needs no more work: it is done, or another worker computes it. Of tasks below the watermark, that tells it."""
 
     task: int
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class CopyOrdered:
+class CopyOrdered(Struct, frozen=True):
     """A server is to copy a slot to another one, as of this term (R13)."""
 
     slot: int
@@ -330,15 +311,13 @@ class CopyOrdered:
     hands_over: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CopiesVoid:
+class CopiesVoid(Struct, frozen=True):
     """Copies to this server are given up: it is dead."""
 
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutOrdered:
+class CutOrdered(Struct, frozen=True):
     """A server is to write slots, each if it has this primary epoch, to a new file in a directory (R26).
 
     Attributes:
@@ -360,26 +339,22 @@ class CutOrdered:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class AccountsWanted:
+class AccountsWanted(Struct, frozen=True):
     """A server is to send its `Accounts`: all is applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequest:
+class DrainRequest(Struct, frozen=True):
     """The job wants fewer servers: this one is to leave, as if it were asked by SIGTERM; nothing kills it before it is empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Struct, frozen=True):
     """A worker is to write the trained model, and to report `Exported` of state (steps, attempt)."""
 
     steps: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndTraining:
+class EndTraining(Struct, frozen=True):
     """All is trained, so many steps in all, and another worker writes the result: callbacks are to hear of it, once in each process."""
 
     steps: int

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import KeysView
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, NewType
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.data.plan.shard import Position
 from elasticdl.files.reading import field, flag, integer, items, text
 

@@ -13,8 +13,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView, Progress
 from elasticdl.control.protocol.view import MemberId, ViewId
@@ -32,25 +33,21 @@ _PROGRESS_SECONDS = 0.05
 """Least time between two messages of progress within one view."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOpened:
+class StreamOpened(Struct, frozen=True):
     """The connection to a master stands (again); the first message is to be `Register`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
+class StreamClosed(Struct, frozen=True):
     """The connection broke; the next attempt is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamReceived:
+class StreamReceived(Struct, frozen=True):
     """The master's message; those of one connection come in order."""
 
     message: MasterMessage
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRefused:
+class StreamRefused(Struct, frozen=True):
     """The master refuses this process for good: the token, another version, or what it said. No further attempt is made."""
 
     reason: str

@@ -7,8 +7,9 @@ Rule numbers are those of the note on the protocol.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.master.core.events import Kill
 
 

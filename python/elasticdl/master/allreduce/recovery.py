@@ -6,8 +6,9 @@ A loss counts from its first sign to the first step of a later view.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import ViewId
 from elasticdl.master.core.events import Announce

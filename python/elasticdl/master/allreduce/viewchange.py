@@ -7,8 +7,9 @@ protocol.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import MemberId, Peer, View
 from elasticdl.master.allreduce.liveness import Liveness, Suspects, is_gone
 from elasticdl.master.allreduce.views import Situation, Stander, next_view

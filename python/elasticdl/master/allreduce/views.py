@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Report
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule

@@ -6,11 +6,10 @@ follows the protocol never is, however late its words come, so nothing here may 
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from elasticdl.control.protocol.frozen import field_names
 from elasticdl.control.protocol.messages import (
     NOTES,
     Exported,
@@ -83,15 +82,6 @@ def _is_address(message: Register | Enroll) -> bool:
     return kind == "unix" or (kind == "tcp" and bool(rest.rpartition(":")[0]))
 
 
-@cache
-def _names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a value's fields, None for other types: each message is asked for them, and they are the same."""
-    if is_dataclass(kind):
-        return tuple(field.name for field in fields(kind))
-    named: tuple[str, ...] | None = getattr(kind, "_fields", None)
-    return named
-
-
 _UNBOUNDED = (bool, float, type(None))
 
 
@@ -110,7 +100,7 @@ def _out_of_bounds(value: object, what: str) -> str | None:
     if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
     kind: Any = type(value)
-    if (names := _names(kind)) is not None:
+    if (names := field_names(kind)) is not None:
         for name in names:
             if (bad := _out_of_bounds(getattr(value, name), name)) is not None:
                 return bad

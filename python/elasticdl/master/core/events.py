@@ -7,8 +7,9 @@ in order. At most one `Append` is outstanding at any moment, and nothing that de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage
@@ -22,8 +23,7 @@ from elasticdl.master.core.records import EvaluatedRecord, Record
 # ------------------------------------------------------------------ events
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRead:
+class JournalRead(Struct, frozen=True):
     """First event: all records that exist (perhaps compacted).
 
     Attributes:
@@ -35,15 +35,13 @@ class JournalRead:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The outstanding record is durable and mine (also after an unknown outcome that was read back)."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Unwritten:
+class Unwritten(Struct, frozen=True):
     """The record that is to be appended can't be written now; whether it exists is open (J2), and it is tried again until that is known.
 
     Attributes:
@@ -53,13 +51,11 @@ class Unwritten:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """Another master appended the record of that number: this one is replaced (J2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOpened:
+class ConnectionOpened(Struct, frozen=True):
     """A worker opened a control stream; it may speak (`ProgramFailed`, `FoundShards`) before it registers."""
 
     connection: int
@@ -67,23 +63,20 @@ class ConnectionOpened:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """A member said something on a connection."""
 
     connection: int
     message: MemberMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLost:
+class ConnectionLost(Struct, frozen=True):
     """A member's control stream broke."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """The last heartbeat of a member, as the monitor has it; give it again and again, also when none has come lately.
 
     Attributes:
@@ -102,8 +95,7 @@ class Beat:
     age: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEnded:
+class WorkerEnded(Struct, frozen=True):
     """A worker's process is proven dead (`waitpid`); repeated after a restart of the master.
 
     Attributes:
@@ -115,8 +107,7 @@ class WorkerEnded:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """Lives of processes run, or were asked to: their names are journalled if they are not yet.
 
     A life is not held up by that. Until its record is there nothing of it can be in the journal, so that a master which starts another
@@ -126,16 +117,14 @@ class Launched:
     lives: tuple[ProcessName, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DataFound:
+class DataFound(Struct, frozen=True):
     """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
 
     shards: tuple[Shard, ...]
     validation: tuple[Shard, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True):
     """A client wants an early end; answered by `Reply` after the append (D7)."""
 
     request: int
@@ -146,8 +135,7 @@ NOBODY = 0
 """The request of somebody who has been answered; those of clients begin with 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleAsked:
+class ScaleAsked(Struct, frozen=True):
     """A client wants another number of workers or parameter servers, None: as many as now; answered by `Reply` after the append."""
 
     request: int
@@ -155,8 +143,7 @@ class ScaleAsked:
     servers: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """The job can't go on, for example since a worker's crashes exceed the limit: append `failed`.
 
     Attributes:
@@ -172,15 +159,13 @@ class GiveUp:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """The result lies at its final path; `error`: why it does not, or None."""
 
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
+class ManifestWritten(Struct, frozen=True):
     """A snapshot's manifest lies in its directory; `error`: why it does not, or None."""
 
     number: int
@@ -190,8 +175,7 @@ class ManifestWritten:
     """Of a group's state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; give it every 25 ms or so (the shortest time that matters is D1's moment of 50 ms)."""
 
 
@@ -203,39 +187,34 @@ Event = (
 # ------------------------------------------------------------------ instructions
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Append `record` as number `number` by compare-and-set; outcome `Appended` or `Conflict` (unknown: read back, or try again)."""
 
     number: int
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """Look whether a record `number`, which is not mine, exists; outcome `Conflict` if so, nothing otherwise."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Send this on a connection."""
 
     connection: int
     message: MasterMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer a client's request."""
 
     request: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """End a connection on which something was said that can't be, and refuse its process: nothing of it was noted.
 
     Attributes:
@@ -247,15 +226,13 @@ class Refuse:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """Give the export at `path` its final name; idempotent, done by every master that reads `finished`; outcome `Published`."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
+class WriteManifest(Struct, frozen=True):
     """Say in a snapshot's directory what it holds (R27); outcome `ManifestWritten`.
 
     Attributes:
@@ -281,8 +258,7 @@ class WriteManifest:
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteGroupManifest:
+class WriteGroupManifest(Struct, frozen=True):
     """Say in the draft of a group's state what its parts make (D6); outcome `ManifestWritten`.
 
     Attributes:
@@ -302,23 +278,20 @@ class WriteGroupManifest:
     parts: tuple[tuple[str, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DropSnapshot:
+class DropSnapshot(Struct, frozen=True):
     """Remove what is written of a snapshot that was given up: it takes room, and nobody takes it for whole."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """SIGKILL a worker that was left out and does not end by itself, or that alone holds the group up; its end comes as `WorkerEnded`."""
 
     worker: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """From now on the job wants so many workers and servers, None: as many as now.
 
     Said after a `scale`, and at the start if the journal says so.
@@ -328,8 +301,7 @@ class Scale:
     servers: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """Something for people, as it happens: `JobEvent` without its time.
 
     Attributes:
@@ -355,8 +327,7 @@ class Announce:
     values: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """End this master.
 
     Attributes:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
+from msgspec import Struct
+
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.loopplan import LoopPlan
@@ -22,15 +25,13 @@ from elasticdl.master.core.done import FIRST, Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
+class EpochRecord(Struct, frozen=True):
     """A master began: its epoch, one more than any before."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShardsRecord:
+class ShardsRecord(Struct, frozen=True):
     """The job's data, for all members and for ever.
 
     Attributes:
@@ -44,8 +45,7 @@ class ShardsRecord:
     plan: LoopPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fruitless:
+class Fruitless(Struct, frozen=True):
     """Views in a row that had the same members at the same step, while nothing was computed (D11).
 
     Attributes:
@@ -57,8 +57,7 @@ class Fruitless:
     held: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ViewRecord:
+class ViewRecord(Struct, frozen=True):
     """The next view; it is sent exactly as it is here (J1).
 
     Attributes:
@@ -72,8 +71,7 @@ class ViewRecord:
     fruitless: Fruitless = Fruitless()
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRecord:
+class SnapshotRecord(Struct, frozen=True):
     """A state that all members of a view held is saved (D6).
 
     Attributes:
@@ -93,23 +91,20 @@ class SnapshotRecord:
     passed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WantedRecord:
+class WantedRecord(Struct, frozen=True):
     """How many workers and parameter servers the job wants from now on (`scale`); None: as many as before."""
 
     workers: int | None
     servers: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedRecord:
+class LaunchedRecord(Struct, frozen=True):
     """These lives of processes were started: their names are in use for ever, also when the cluster has forgotten them."""
 
     lives: tuple[ProcessName, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRecord:
+class ErrorRecord(Struct, frozen=True):
     """A program error that did not fail the job (D10): the worker is started once more.
 
     Attributes:
@@ -121,15 +116,13 @@ class ErrorRecord:
     signature: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoppingRecord:
+class StoppingRecord(Struct, frozen=True):
     """An early end was asked for: every view decided from now on is final (D7)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedRecord:
+class EvaluatedRecord(Struct, frozen=True):
     """Metrics of `state`, once and for ever: nobody acts on others (G4).
 
     Attributes:
@@ -149,8 +142,7 @@ class EvaluatedRecord:
     epoch_ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRecord:
+class FinishedRecord(Struct, frozen=True):
     """Terminal: the job's result is the export of `state` at `path`; its final name follows the record (D7)."""
 
     view: ViewId
@@ -160,8 +152,7 @@ class FinishedRecord:
     metrics: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRecord:
+class FailedRecord(Struct, frozen=True):
     """Terminal: the job has failed (D10).
 
     Attributes:
@@ -177,8 +168,7 @@ class FailedRecord:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRecord:
+class KnownRecord(Struct, frozen=True):
     """Only in a compacted journal (J3): every member id that ever stood in a view, in the order of their first view."""
 
     members: tuple[MemberId, ...]
@@ -187,15 +177,13 @@ class KnownRecord:
 # ------------------------------------------------------------------ jobs with parameter servers
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRecord:
+class ModelRecord(Struct, frozen=True):
     """What the job's model has on parameter servers, for ever; as JSON that only workers and servers read."""
 
     catalog: str
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """A parameter server.
 
     Attributes:
@@ -209,8 +197,7 @@ class Server:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRecord:
+class PlacementRecord(Struct, frozen=True):
     """Servers and slots as they are from now on, one compare-and-append for all that follows from one thing.
 
     Attributes:
@@ -226,8 +213,7 @@ class PlacementRecord:
     position: Done | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersRecord:
+class WorkersRecord(Struct, frozen=True):
     """Workers that take part from now on, and that do so no more; a synchronous job's are in its views.
 
     Attributes:
@@ -241,24 +227,21 @@ class WorkersRecord:
     evicted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DoneRecord:
+class DoneRecord(Struct, frozen=True):
     """All chunks of these tasks are applied (R22), by attempts that began in this roll-back."""
 
     tasks: tuple[TaskNumber, ...]
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class PositionRecord:
+class PositionRecord(Struct, frozen=True):
     """Only in a compacted journal: what is done, and the number of roll-backs."""
 
     done: Done
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutRecord:
+class CutRecord(Struct, frozen=True):
     """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26), and the steps before `step` (A6).
 
     `best`: it is of the barrier that it is cut at, where the metrics are the best so far (B4).
@@ -271,16 +254,14 @@ class CutRecord:
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SavedRecord:
+class SavedRecord(Struct, frozen=True):
     """That snapshot is whole, and its manifest lies at `path` (R27)."""
 
     number: int
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumedRecord:
+class ResumedRecord(Struct, frozen=True):
     """The job continues from a checkpoint of an earlier one (R28).
 
     Attributes:
@@ -304,8 +285,7 @@ class ResumedRecord:
     barriers: tuple[EvaluatedRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResumedStateRecord:
+class ResumedStateRecord(Struct, frozen=True):
     """A synchronous job continues from a checkpoint of an earlier one: all its members begin with that state.
 
     Attributes:
@@ -323,8 +303,7 @@ class ResumedStateRecord:
     passed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
+class CheckpointRecord(Struct, frozen=True):
     """A job evaluates or predicts with the weights of a checkpoint; `path`: of its manifest."""
 
     path: str
@@ -398,7 +377,7 @@ class Journal:
     launched: Mapping[tuple[Role, int], ProcessName] = field(default_factory=dict)
     workers: frozenset[str] = frozenset()
     evicted: frozenset[str] = frozenset()
-    fruitless: Fruitless = Fruitless()
+    fruitless: Fruitless = field(default_factory=Fruitless)
     model: str | None = None
     servers: Mapping[ServerId, Server] = field(default_factory=dict)
     next_server: int = 0

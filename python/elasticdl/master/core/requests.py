@@ -6,8 +6,9 @@ Clients wait for theirs, and have it when the record is durable, or when it can'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.master.core.events import NOBODY, Announce, Instruction, Reply, Scale, ScaleAsked
 from elasticdl.master.core.records import Journal, StoppingRecord, WantedRecord

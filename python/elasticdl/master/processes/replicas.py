@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeGuard, assert_never
+
+from msgspec import Struct
 
 from elasticdl.cluster.cluster import (
     EVICTED,
@@ -24,6 +26,7 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
+from elasticdl.control.protocol.frozen import replace
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -41,22 +44,19 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGI
 """Signals by which a program ends itself; all others are sent by somebody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """From now on the job wants this many workers."""
 
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """A worker is in a view: its start was no failure."""
 
     name: ProcessName
 
 
-@dataclass(frozen=True, slots=True)
-class Unready:
+class Unready(Struct, frozen=True):
     """A life's program works and does not get ready: it is killed, or has ended by itself.
 
     Attributes:
@@ -68,15 +68,13 @@ class Unready:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """A server empties itself before it ends: its successor is what it can hand over to, and begins now."""
 
     name: ProcessName
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The last view is decided or wanted: one worker is enough to write the result.
 
     Attributes:
@@ -86,36 +84,31 @@ class Ending:
     stopping: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(Struct, frozen=True):
     """The job's end is journalled: nobody is started any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
 Event = Wanted | Joined | Unready | Leaving | Ending | Over | Tick | ProcessEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Start this life of a worker; `memory`: bytes that it may use, 0 for what the job's settings say."""
 
     name: ProcessName
     memory: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Retire:
+class Retire(Struct, frozen=True):
     """Ask this worker to drain (SIGTERM)."""
 
     name: ProcessName
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """A worker's program has failed more often than the job allows: the job fails."""
 
     name: ProcessName
@@ -125,8 +118,7 @@ class GiveUp:
 Instruction = Launch | Retire | GiveUp
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(Struct, frozen=True):
     """One worker index and the lives that it has had.
 
     Attributes:

@@ -8,9 +8,10 @@ it waits for others, however long that takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.witnesses import Statement, Times, Witness, judge
 

@@ -6,8 +6,9 @@ Which copies are wanted is decided in `placement.py`. A copy counts as long as t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.events import Announce

@@ -7,8 +7,9 @@ be known before, and who is asked.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Exported
 from elasticdl.control.protocol.psmessages import Accounts, SlotAccount
 from elasticdl.control.protocol.view import MemberId

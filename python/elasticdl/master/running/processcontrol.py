@@ -9,7 +9,6 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from elasticdl.cluster.cluster import (
@@ -23,6 +22,7 @@ from elasticdl.cluster.cluster import (
     process_name,
 )
 from elasticdl.cluster.local.place import Place
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Evicted, Verdict
 from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId

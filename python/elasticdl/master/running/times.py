@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.master.core.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from elasticdl._core import crc32c
 from elasticdl.checkpoint.group import digest_of, read_state, write_head, write_part
 from elasticdl.checkpoint.layout import group_draft_of, make_draft
 from elasticdl.checkpoint.stateimage import State
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import Saved
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position

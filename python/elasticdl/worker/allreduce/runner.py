@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, assert_never
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from elasticdl._core import Endpoint, Ring, StateServer, StateTransfer
 from elasticdl.checkpoint.group import head_of, range_of
 from elasticdl.checkpoint.stateimage import Best, RunningSums, State, decode, encode
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import MemberMessage, Note, Progress
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
@@ -91,7 +92,7 @@ _TELLING, _AT_ONCE = (Connected, Disconnected, Tick), (CloseView, OpenView, Exit
 """Events before which something may have to be said, and instructions that do not wait for the main thread: tuples, as unions are slow."""
 _TURNS: dict[type, int] = {Send: 1, Exit: 2}
 """In which order instructions of one event are carried out, others first: so the stream finds all that is said, and sends one message."""
-_PHASES = {
+_PHASES: dict[type, str] = {
     Contribute: "ring",
     Commit: "apply",
     TakePart: "checkpoint",

@@ -6,8 +6,9 @@ stable: it counts when all have said so (`master/allreduce/snapshots.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import SLOW, Cut, Saved, saved_as, unsaved_as
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from elasticdl.control.protocol.psmessages import Placed
 from elasticdl.control.protocol.view import StateId
@@ -43,13 +44,11 @@ Rows = Sequence[npt.NDArray[np.float32]]
 # ------------------------------------------------------------------ events
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The main thread is ready to work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """Work done: a chunk is read and converted.
 
     Attributes:
@@ -65,15 +64,13 @@ class Fetched:
     slots: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Work done: the client sends what was asked of servers."""
 
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class StillWaiting:
+class StillWaiting(Struct, frozen=True):
     """Nothing has come within the seconds of an `AwaitRows` or `AwaitEnd`, which is over; or while an `Export` reads, which continues.
 
     Attributes:
@@ -106,30 +103,26 @@ class Computed:
     finite: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PushEnded:
+class PushEnded(Struct, frozen=True):
     """Work done: a push has ended."""
 
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """Work done: the result lies at `path`."""
 
     path: str
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """Work done: callbacks have passed a barrier; `stop`: why they ask for the end of training there, None if they do not."""
 
     stop: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """Work done: there is nothing more to say of it."""
 
 
@@ -143,15 +136,13 @@ PsEvent = Connected | Disconnected | Received | DrainRequested | Tick | Started 
 # ------------------------------------------------------------------ instructions, at once
 
 
-@dataclass(frozen=True, slots=True)
-class Learn:
+class Learn(Struct, frozen=True):
     """Give the client what the master says of servers and slots."""
 
     placed: Placed
 
 
-@dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(Struct, frozen=True):
     """Let all servers know how far tasks are settled (A3): all before `low`, and of others (task, chunks)."""
 
     roll_back: int
@@ -159,26 +150,22 @@ class Confirm:
     tasks: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """Give up all rows that were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Let the outstanding `Export` read no further; its outcome is WorkCancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True):
     """Write a line to the log of this process."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """This process is to end: say so at once, whatever the main thread is at; `Exit` follows when it looks up."""
 
     end: Exit
@@ -187,8 +174,7 @@ class Leaving:
 # ------------------------------------------------------------------ instructions, work
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line of the audit: a chunk, the slots that it touches, and whether it changes nothing in them."""
 
     number: int
@@ -201,8 +187,7 @@ class Line:
     idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A chunk whose rows are to come.
 
     Attributes:
@@ -218,30 +203,26 @@ class Wanted:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """Work: get the first of these chunks, and expect the others next; outcome Fetched."""
 
     keys: tuple[ChunkKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Struct, frozen=True):
     """Work: ask for the rows of a chunk; outcome Asked."""
 
     wanted: Wanted
 
 
-@dataclass(frozen=True, slots=True)
-class PullVariables:
+class PullVariables(Struct, frozen=True):
     """Work: ask for variables alone, None: for all; outcome Asked."""
 
     variables: tuple[int, ...] | None
     need: Needed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitRows:
+class AwaitRows(Struct, frozen=True):
     """Work: wait for what was asked for; outcome RowsCame or StillWaiting."""
 
     ticket: int
@@ -287,8 +268,7 @@ class Push:
     is_nothing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PushFirstValues:
+class PushFirstValues(Struct, frozen=True):
     """Work: push the first values of variables that have none; outcome Asked."""
 
     variables: tuple[int, ...]
@@ -296,36 +276,31 @@ class PushFirstValues:
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitEnd:
+class AwaitEnd(Struct, frozen=True):
     """Work: wait for the end of a push; outcome PushEnded or StillWaiting."""
 
     ticket: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLine:
+class WriteLine(Struct, frozen=True):
     """Work: write a line of the audit for a chunk of which nothing is pushed; outcome Done."""
 
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class UseLast:
+class UseLast(Struct, frozen=True):
     """Work: give the model the variables as they came last, without what this worker has made of them since; outcome Done."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndTraining:
+class EndTraining(Struct, frozen=True):
     """Work: let callbacks know that training is over; outcome Done. `writes`: this worker writes what they write to files."""
 
     steps: int
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PassBarrier:
+class PassBarrier(Struct, frozen=True):
     """Work: let callbacks pass a barrier, the next one; `anew`: after others were forgotten, so that callbacks begin anew.
 
     Without a barrier they only begin anew. Outcome Passed.
@@ -335,8 +310,7 @@ class PassBarrier:
     anew: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """Work: write the result as the servers have it; outcome Written, or WorkCancelled after `GiveUp`.
 
     Attributes:
@@ -352,8 +326,7 @@ class Export:
     need: Needed | None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchEvaluated:
+class FetchEvaluated(Struct, frozen=True):
     """Work: get a minibatch of an evaluation task, and expect those that follow, in the following task, too; outcome Fetched."""
 
     task: int
@@ -361,8 +334,7 @@ class FetchEvaluated:
     following: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PullRows:
+class PullRows(Struct, frozen=True):
     """Work: ask for rows without a stamp, as an evaluation needs them (B2); outcome Asked. `need`: what is settled before they come."""
 
     batch: PsBatch

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Evaluated,
