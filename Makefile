@@ -109,7 +109,7 @@ advisories: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and two and a half hours.
+# Elastic jobs beside gangs and beside a service on a cluster of 24 units: needs what `make setup-cluster` installs, root, and six hours.
 bench-elastic: setup
 	$(BIN)/python -m benchmarks.elastic
 

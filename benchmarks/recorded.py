@@ -18,6 +18,8 @@ from typing import Protocol
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "docs" / "reference" / "benchmarks.json"
+ELASTIC = FILE.with_name("elastic.json")
+"""What `python -m benchmarks.elastic --record` keeps, whose parts are experiments; their pictures are beside it."""
 _MOST = 1000.0
 """Times better than it must be that are told apart."""
 
@@ -87,19 +89,21 @@ class Part:
     bars: tuple[Bar, ...]
 
 
-def load() -> list[Part]:
-    """Return the last run of each part that has been recorded."""
-    if not FILE.exists():
+def load(file: Path | None = None) -> list[Part]:
+    """Return the last run of each part that has been recorded, in the file of `make bench` or another one."""
+    file = file or FILE
+    if not file.exists():
         return []
-    found = json.loads(FILE.read_text(encoding="utf-8"))
+    found = json.loads(file.read_text(encoding="utf-8"))
     return [Part(**{**one, "bars": tuple(Bar(**each) for each in one["bars"])}) for one in found]
 
 
-def save(part: Part, order: Sequence[str]) -> None:
+def save(part: Part, order: Sequence[str], file: Path | None = None) -> None:
     """Put a part's run in the place of the one before; parts are kept in the given order."""
-    kept = {one.name: one for one in (*load(), part)}
+    file = file or FILE
+    kept = {one.name: one for one in (*load(file), part)}
     listed = [asdict(kept[name]) for name in order if name in kept]
-    FILE.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def commit() -> str:
