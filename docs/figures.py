@@ -1,4 +1,4 @@
-"""The page of benchmarks and its picture, from what `python -m benchmarks --record` has kept."""
+"""The pages of benchmarks and their picture, from what `python -m benchmarks --record` and that of `benchmarks.elastic` have kept."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ figures are medians of several turns of both sides, and the processor time is sh
 shared are noisy.
 """
 
+_ELASTIC_HEAD = """\
+# Benchmarks of elastic scheduling
+
+Elastic jobs beside gangs and beside a service, in the pods of a real cluster of 24 units; made by `make docs` from what
+`python -m benchmarks.elastic --record` has measured. What the figures mean, and how to measure them on your machine, is in [elastic
+scheduling](../concepts/elastic-scheduling.md).
+"""
+
 
 def page() -> str:
     """Return `benchmarks.md`."""
@@ -29,13 +37,26 @@ def page() -> str:
     ]
     for part in parts:
         table = part.table if part.table.startswith("|") else f"```text\n{part.table}\n```"
-        told += [
-            f"## {part.name.capitalize()}\n",
-            f"{part.about}\n",
-            f"{table}\n",
-            f"*{part.day}, commit {part.commit}, {part.machine}; {part.seconds} s.*\n",
-        ]
+        told += [*_about(part), f"{table}\n", _last_run(part)]
     return "\n".join(told)
+
+
+def elastic_page() -> str:
+    """Return `elastic.md`."""
+    told = [_ELASTIC_HEAD]
+    for part in recorded.load(recorded.ELASTIC):
+        told += [*_about(part), f"![units over time](elastic-{part.name}.svg)\n", f"{part.table}\n"]
+        told += [f"- {bar.what}: {bar.figure} ({bar.verdict})" for bar in part.bars]
+        told += ["", _last_run(part)]
+    return "\n".join(told)
+
+
+def _about(part: recorded.Part) -> list[str]:
+    return [f"## {part.name.capitalize()}\n", f"{part.about}\n"]
+
+
+def _last_run(part: recorded.Part) -> str:
+    return f"*{part.day}, commit {part.commit}, {part.machine}; {part.seconds} s.*\n"
 
 
 def picture() -> str:

@@ -73,6 +73,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "concepts/push.svg": lambda: house.PUSH,
     "reference/benchmarks.md": figures.page,
     "reference/benchmarks.svg": figures.picture,
+    "reference/elastic.md": figures.elastic_page,
 }
 
 
