@@ -62,9 +62,9 @@ def test_waiting_for_room() -> None:
     assert pods.read(pod("Pending", unschedulable)) == ProcessPending(
         NAME, "0/2 nodes are available: 2 Insufficient cpu."
     )
-    assert pods.read(pod("Pending")) == ProcessPending(NAME, "its node is preparing it")
+    assert pods.read(pod("Pending")) == ProcessPending(NAME, "its node is preparing it", has_room=True)
     first_try = pod("Pending", waiting={"reason": "ErrImagePull", "message": "no such image"})
-    assert pods.read(first_try) == ProcessPending(NAME, "no such image")
+    assert pods.read(first_try) == ProcessPending(NAME, "no such image", has_room=True)
 
 
 def test_running() -> None:
@@ -90,7 +90,7 @@ def test_what_will_never_run(reason: str) -> None:
 )
 def test_a_kubelet_that_asks_again(message: str) -> None:
     seen = pods.read(pod("Pending", waiting={"reason": "CreateContainerError", "message": message}))
-    assert seen == ProcessPending(NAME, message)
+    assert seen == ProcessPending(NAME, message, has_room=True)
 
 
 @pytest.mark.parametrize(

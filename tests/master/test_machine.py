@@ -41,6 +41,7 @@ from elasticdl.master.core.events import (
     Launched,
     ManifestWritten,
     Refuse,
+    RoomLacking,
     ScaleAsked,
     StopAsked,
     Tell,
@@ -144,6 +145,36 @@ def test_the_first_view_waits_for_all_workers_or_for_the_gathering_time() -> Non
     control.join("b")
     control.wait(0.0)
     assert control.members == ["a", "b"]
+
+
+def test_the_first_view_waits_only_for_workers_that_have_room() -> None:
+    control = Control(workers=4, minimum=1)
+    control.give(DataFound(SHARDS))
+    control.join("a")
+    control.give(RoomLacking(2))
+    assert control.master.view is None
+    control.join("b")
+    assert control.members == ["a", "b"]
+
+
+def test_a_worker_that_gets_room_before_the_first_view_is_waited_for() -> None:
+    control = Control(workers=2, minimum=1)
+    control.give(DataFound(SHARDS))
+    control.give(RoomLacking(1))
+    control.give(RoomLacking(0))
+    control.join("a")
+    assert control.master.view is None
+    control.join("b")
+    assert control.members == ["a", "b"]
+
+
+def test_workers_without_room_do_not_lower_the_minimum() -> None:
+    control = Control(workers=3, minimum=2)
+    control.give(DataFound(SHARDS))
+    control.give(RoomLacking(2))
+    control.join("a")
+    control.wait(11)
+    assert control.master.view is None
 
 
 def test_a_group_below_its_minimum_waits() -> None:

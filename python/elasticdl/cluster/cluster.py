@@ -70,10 +70,17 @@ class Blame(StrEnum):
 
 
 class ProcessPending(Struct, frozen=True):
-    """The process was asked for and waits for room."""
+    """The process was asked for and waits.
+
+    Attributes:
+        name: of the process.
+        why: for people.
+        has_room: for its node to prepare it, or to be placed by a scheduler that has not said that it can't; otherwise for room.
+    """
 
     name: ProcessName
     why: str
+    has_room: bool = False
 
 
 class ProcessStarted(Struct, frozen=True):

@@ -88,7 +88,7 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
     waiting = state.get("waiting", {})
     if text := unrecoverable(waiting):
         return ProcessEnded(name, None, None, Blame.START, text)
-    return ProcessPending(name, waits_for(status))
+    return ProcessPending(name, waits_for(status), has_room=not _lacks(status))
 
 
 def own_container(
@@ -212,7 +212,14 @@ def _said(status: Mapping[str, Any]) -> str:
 def waits_for(status: Mapping[str, Any], names: Sequence[str] = tuple(Role)) -> str:
     """Return why a pod does not run yet, by its status."""
     waiting = own_container(status.get("containerStatuses"), names).get("state", {}).get("waiting", {})
+    return _lacks(status) or str(
+        waiting.get("message") or waiting.get("reason") or "its node is preparing it"
+    )
+
+
+def _lacks(status: Mapping[str, Any]) -> str:
+    """Return why the scheduler has found no node for a pod, empty if it has not said so."""
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no node yet")
-    return str(waiting.get("message") or waiting.get("reason") or "its node is preparing it")
+    return ""

@@ -160,12 +160,16 @@ class ViewChange:
         """Tell at a glance whether a group can't begin yet: fewer have come than it waits for, all of them or, later, its minimum."""
         first = next(iter(liveness.seen.values()), None)
         is_early = first is None or now - first.registered_at < core.settings.times.gather
-        enough = core.wanted if is_early else min(core.wanted, core.settings.minimum)
+        enough = self._expected(core) if is_early else min(core.wanted, core.settings.minimum)
         return len(liveness.seen) < enough and not self.ends_now(core)
 
+    def _expected(self, core: MasterCore) -> int:
+        """Return for how many workers the gathering time is: those without room may come hours later, and join then."""
+        return max(min(core.wanted, core.settings.minimum), core.wanted - core.without_room)
+
     def gathered(self, now: float, core: MasterCore, liveness: Liveness, joiners: Sequence[Stander]) -> bool:
-        """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""
-        if len(joiners) >= core.wanted or self.ends_now(core):
+        """Tell whether a group may begin: all workers that have room are there, or enough of them and the gathering time is over."""
+        if len(joiners) >= self._expected(core) or self.ends_now(core):
             return bool(joiners)
         if len(joiners) < core.settings.minimum:
             return False

@@ -107,6 +107,12 @@ class WorkerEnded(Struct, frozen=True):
     cause: str
 
 
+class RoomLacking(Struct, frozen=True):
+    """So many of the workers' processes that were launched find no room: nobody knows when there will be some."""
+
+    workers: int
+
+
 class Launched(Struct, frozen=True):
     """Lives of processes run, or were asked to: their names are journalled if they are not yet.
 
@@ -180,8 +186,8 @@ class Tick(Struct, frozen=True):
 
 
 Event = (
-    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | Launched | DataFound
-    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
+    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | RoomLacking | Launched
+    | DataFound | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions

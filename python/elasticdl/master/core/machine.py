@@ -62,6 +62,7 @@ from elasticdl.master.core.events import (
     Publish,
     Published,
     Refuse,
+    RoomLacking,
     Scale,
     ScaleAsked,
     StopAsked,
@@ -158,6 +159,7 @@ class MasterCore:
         gone: names of processes proven dead → cause.
         failures: program errors, by member.
         launched: lives of processes whose names are not journalled yet.
+        without_room: how many workers' processes no node has room for.
         requests: what clients and members ask for.
         found: data that was found and is not journalled yet.
         give_up: the job can't go on.
@@ -188,6 +190,7 @@ class MasterCore:
     gone: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
     launched: tuple[ProcessName, ...] = ()
+    without_room: int = 0
     requests: Requests = field(default_factory=Requests)
     found: ShardsRecord | None = None
     give_up: GiveUp | None = None
@@ -281,6 +284,8 @@ class MasterCore:
                 return self if link is None else self._weigh(now, connection, link, message, out)
             case Beat():
                 return self._beat(now, event)
+            case RoomLacking(workers):
+                return replace(self, without_room=workers)
             case WorkerEnded(worker, cause):
                 return self._process_ended(now, worker, cause, out)
             case ManifestWritten():

@@ -14,7 +14,8 @@ class Processes:
 
     Attributes:
         pids: of those that were started, where that means something.
-        pending: those that can't be placed yet → why.
+        pending: those that do not run yet → why.
+        without_room: of them those that no node has room for.
         ended: those that have ended, or of whose node nothing is heard → when.
         unproven: those of whose node nothing is heard → the node; they may be alive.
         starts: those that run and take no part yet, as far as anybody knows.
@@ -23,6 +24,7 @@ class Processes:
 
     pids: dict[str, int | None] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
+    without_room: set[str] = field(default_factory=set)
     ended: dict[str, float] = field(default_factory=dict)
     unproven: dict[str, str] = field(default_factory=dict)
     starts: dict[str, Start] = field(default_factory=dict)
@@ -37,7 +39,12 @@ class Processes:
         name = str(event.name)
         if isinstance(event, ProcessPending):
             self.pending[name] = event.why
+            if not event.has_room:
+                self.without_room.add(name)
+            else:
+                self.without_room.discard(name)
             return None
+        self.without_room.discard(name)
         if isinstance(event, ProcessStarted):
             self.pids[name] = event.pid
             self.starts.setdefault(name, Start(now))

@@ -87,6 +87,11 @@ class ProcessControl:
         """Return the last life of each process that the master launches."""
         return tuple(life for force in self.forces.values() for life in force.lives())
 
+    @property
+    def without_room(self) -> int:
+        """Return how many workers' processes no node has room for."""
+        return sum(process_name(name).role is Role.WORKER for name in self.observed.without_room)
+
     def take(self, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
         """Take what the cluster says; return it if it is the news of an end. `direct` has to follow."""
         self._reporter.changed = True

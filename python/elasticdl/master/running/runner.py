@@ -356,6 +356,9 @@ class Runner(Generic[Machine]):
         if ended is not None:
             self._take_end(ended)
         self.direct(event, event.name.role)
+        lacking = self._processes.without_room
+        if lacking != self._machine.without_room:
+            self._handle(machine_events.RoomLacking(lacking))
 
     def _take_end(self, ended: ProcessEnded | ProcessGone) -> None:
         name, cause = str(ended.name), self._processes.cause_of(ended)
