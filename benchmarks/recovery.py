@@ -131,10 +131,10 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     return [
         Row(
             "survivor's next committed step after SIGKILL, beyond the step itself",
-            median(recoveries) - step, 0.5, 0.2,
+            median(recoveries) - step, 0.05, 0.02,
             tuple((f"torchft {mode}", median(found["recoveries"])) for mode, found in peers.items()), missing,
         ),
-        Row("longest pause of a survivor while a worker joins", median(stalls), 0.2, 0.05),
+        Row("longest pause of a survivor while a worker joins", median(stalls), 0.04, 0.02),
         Row(
             "coordination per step: 2 workers − 1 worker, tiny model",
             median(two - one for two, one in pairs), 1e-3, 0.3e-3,

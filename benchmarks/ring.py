@@ -68,15 +68,11 @@ CASES = (
     Case("64 KiB", 4, 64 * KIB, must=15, aim=30),
     Case("1 MiB", 4, MIB, must=15, aim=30),
     Case("100 gradients of 100 KiB", 2, GRADIENTS * 100 * KIB, pieces=GRADIENTS, must=2, aim=5),
-    *(
-        Case(name, processes, size, ours="tls", peer="tcp")
-        for name, size, processes in (
-            ("64 KiB", 64 * KIB, 2),
-            ("1 MiB", MIB, 2),
-            ("16 MiB", 16 * MIB, 2),
-            ("16 MiB", 16 * MIB, 4),
-        )
-    ),
+    Case("64 KiB", 2, 64 * KIB, ours="tls", peer="tcp"),
+    Case("1 MiB", 2, MIB, ours="tls", peer="tcp"),
+    # At most 1.8 times as long with TLS as without; 1.4 is the aim.
+    Case("16 MiB", 2, 16 * MIB, must=0.556, aim=0.714, ours="tls", peer="tcp"),
+    Case("16 MiB", 4, 16 * MIB, ours="tls", peer="tcp"),
 )
 
 

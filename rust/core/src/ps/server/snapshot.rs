@@ -17,8 +17,11 @@
 )]
 use std::fs::File;
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
 
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
@@ -31,6 +34,10 @@ use crate::ps::server::node::Node;
 const FORMAT: u64 = u64::from_le_bytes(*b"EDLSLOT\x02");
 /// Largest section, in bytes: what a slot of a huge table may have, and no more.
 const LARGEST: u64 = 64 << 30;
+
+/// After so many bytes the disk is asked to begin with them: it writes while the next slots are copied, and the sync at the end has less to
+/// wait for.
+const BEHIND: u64 = 8 << 20;
 
 /// Where a slot lies in a file, and what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,15 +99,15 @@ fn write_sections(
     slots: &[(u32, u64)],
     position: &Position,
 ) -> io::Result<Vec<Section>> {
-    let mut sections = Vec::new();
-    let mut offset = 0;
+    let (mut sections, mut words) = (Vec::new(), Vec::new());
+    let (mut offset, mut begun) = (0_u64, 0_u64);
     for (slot, primary_epoch) in slots {
         let cut = node.look(*slot, |one| {
             // What is kept for a step is in no snapshot, and so its slot is not either (rule A6).
             let data = one
                 .cut(*primary_epoch)
                 .filter(|data| !data.lags(u64::MAX))?;
-            let mut words = Vec::new();
+            words.clear();
             put(data, node.catalog(), *slot, &mut words);
             let stamps = &data.stamps;
             let section = Section {
@@ -112,9 +119,9 @@ fn write_sections(
                 proof: stamps.proof_at(position.low, &position.above),
                 ..Section::default()
             };
-            Some((words, section))
+            Some(section)
         });
-        let Some((words, section)) = cut.flatten() else {
+        let Some(section) = cut.flatten() else {
             continue;
         };
         let bytes: &[u8] = bytemuck::cast_slice(&words);
@@ -127,6 +134,12 @@ fn write_sections(
             ..section
         });
         offset = offset.saturating_add(length);
+        let behind = offset.saturating_sub(begun);
+        if behind >= BEHIND {
+            // Only an advice: the sync is what counts.
+            let _ = fadvise(&file, begun, NonZeroU64::new(behind), Advice::DontNeed);
+            begun = offset;
+        }
     }
     file.sync_all()?;
     Ok(sections)
