@@ -14,6 +14,7 @@ from benchmarks.elastic.outcome import Outcome
 from elasticdl.cluster.kubernetes.api import Api
 
 LOOK_SECONDS = 0.1
+"""Between two looks at commands, clock and files at once, which nothing waits for together; what they find is no more exact."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
 from elasticdl.cluster.kubernetes.pods import process_of
 
 _AGAIN_SECONDS = 0.5
+"""Before an API server that did not answer is asked again."""
 SERVICE = "service"
 """Owner of the pods that are no job's."""
 
@@ -80,7 +81,7 @@ class Watching:
                     if kind != "BOOKMARK":
                         self._take(pod, gone=kind == "DELETED")
             except (ApiError, Unreachable):
-                time.sleep(_AGAIN_SECONDS)
+                self._closed.wait(_AGAIN_SECONDS)
 
     def _take_all(self, pods: Sequence[Object]) -> None:
         here = {pod["metadata"]["uid"] for pod in pods}

@@ -41,3 +41,9 @@ def test_a_process_that_its_node_prepares_has_room() -> None:
     seen.take(1.0, ProcessPending(NAME, "its node is preparing it", has_room=True))
     assert not seen.without_room
     assert seen.waits_for(2.0, str(NAME), 60.0) == "its node is preparing it"
+
+
+def test_only_workers_without_room_count() -> None:
+    seen = Processes()
+    seen.take(1.0, ProcessPending(ProcessName(Role.PS, 0, 1), "0/2 nodes are available"))
+    assert not seen.without_room

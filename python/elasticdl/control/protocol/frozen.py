@@ -21,14 +21,14 @@ else:
 
     def replace(value: Any, /, **changes: Any) -> Any:
         """Return a copy of a frozen value with some fields changed."""
+        fields = getattr(value, "__dict__", None)
+        if fields is not None:
+            copy = object.__new__(value.__class__)
+            copy.__dict__.update(fields, **changes)
+            return copy
         if isinstance(value, Struct):
             return structs.replace(value, **changes)
-        fields = getattr(value, "__dict__", None)
-        if fields is None:
-            return dataclasses.replace(value, **changes)
-        copy = object.__new__(value.__class__)
-        copy.__dict__.update(fields, **changes)
-        return copy
+        return dataclasses.replace(value, **changes)
 
 
 @cache

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessGone, ProcessPending, ProcessStarted
+from elasticdl.cluster.cluster import (
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
 from elasticdl.master.processes.starting import Start, explain
 
 
@@ -15,7 +22,7 @@ class Processes:
     Attributes:
         pids: of those that were started, where that means something.
         pending: those that do not run yet → why.
-        without_room: of them those that no node has room for.
+        without_room: of them the workers that no node has room for.
         ended: those that have ended, or of whose node nothing is heard → when.
         unproven: those of whose node nothing is heard → the node; they may be alive.
         starts: those that run and take no part yet, as far as anybody knows.
@@ -37,14 +44,12 @@ class Processes:
     def take(self, now: float, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
         """Take what the cluster says; return it if it is news: an end, or the proof of one that was only supposed."""
         name = str(event.name)
+        self.without_room.discard(name)
         if isinstance(event, ProcessPending):
             self.pending[name] = event.why
-            if not event.has_room:
+            if event.name.role is Role.WORKER and not event.has_room:
                 self.without_room.add(name)
-            else:
-                self.without_room.discard(name)
             return None
-        self.without_room.discard(name)
         if isinstance(event, ProcessStarted):
             self.pids[name] = event.pid
             self.starts.setdefault(name, Start(now))

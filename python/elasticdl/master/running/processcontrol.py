@@ -90,7 +90,7 @@ class ProcessControl:
     @property
     def without_room(self) -> int:
         """Return how many workers' processes no node has room for."""
-        return sum(process_name(name).role is Role.WORKER for name in self.observed.without_room)
+        return len(self.observed.without_room)
 
     def take(self, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
         """Take what the cluster says; return it if it is the news of an end. `direct` has to follow."""
