@@ -26,6 +26,7 @@ PARTS = (
     "samples",
     "inputs",
     "ring",
+    "hosts",
     "servers",
     "masters",
     "scale",

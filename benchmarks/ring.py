@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,21 @@ CASES = (
     Case("16 MiB", 2, 16 * MIB, must=0.556, aim=0.714, ours="tls", peer="tcp"),
     Case("16 MiB", 4, 16 * MIB, ours="tls", peer="tcp"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank runs.
+
+    Attributes:
+        before: what its command begins with, so that it runs there.
+        address: where its endpoint listens; empty: as the transport has it on one host.
+        environment: more of it.
+    """
+
+    before: tuple[str, ...] = ()
+    address: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +200,10 @@ def prepare(module: str, peer: str, *, installs: bool) -> bool:
     return False
 
 
-def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
-    """Run one turn of a case; return rank 0's times of single operations, and the transport."""
+def measure(
+    what: str, case: Case, operations: int, seats: Sequence[Seat] | None = None
+) -> tuple[list[float], str]:
+    """Run one turn of a case, with one seat for each rank; return rank 0's times of single operations, and the transport."""
     python = str(GLOO_PYTHON) if what == "gloo" else sys.executable
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         if what == "tls":
@@ -195,6 +212,7 @@ def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
         ranks = [
             subprocess.Popen(
                 [
+                    *seat.before,
                     *[
                         python,
                         "-m",
@@ -207,15 +225,15 @@ def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
                         str(case.processes),
                     ],
                     *["--size", str(case.size), "--pieces", str(case.pieces), "--folder", folder],
-                    *["--operations", str(operations)],
+                    *["--operations", str(operations), "--address", seat.address],
                 ],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                env=environment,
+                env={**environment, **seat.environment},
                 cwd=ROOT,
             )
-            for rank in range(case.processes)
+            for rank, seat in enumerate(seats or [Seat()] * case.processes)
         ]
         try:
             outputs = [rank.communicate(timeout=PATIENCE) for rank in ranks]
@@ -270,7 +288,7 @@ def timed(operation: Callable[[], object], size: int, most: int) -> list[float]:
 
 
 def rank_ring(
-    rank: int, processes: int, size: int, pieces: int, folder: Path, operations: int, what: str
+    rank: int, processes: int, size: int, pieces: int, folder: Path, operations: int, what: str, address: str
 ) -> dict[str, Any]:
     """Be one rank of ours."""
     import numpy as np
@@ -282,7 +300,7 @@ def rank_ring(
         else None
     )
     names = [f"{other:032x}" for other in range(processes)]
-    address = f"unix:{folder}/{rank}" if what == "ring" else "tcp:127.0.0.1:0"
+    address = address or (f"unix:{folder}/{rank}" if what == "ring" else "tcp:127.0.0.1:0")
     endpoint = core.Endpoint(address, names[rank], b"a token of the benchmark", identity)
     endpoint.enter(1, 0)
     peers = list(zip(names, meet(rank, processes, endpoint.address, folder), strict=True))
@@ -364,10 +382,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--what", choices=("ring", "tcp", "tls", "gloo"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--address", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.what:
         place = (args.rank, args.processes, args.size, args.pieces, args.folder, args.operations)
-        print(json.dumps(rank_gloo(*place) if args.what == "gloo" else rank_ring(*place, args.what)))
+        print(
+            json.dumps(
+                rank_gloo(*place) if args.what == "gloo" else rank_ring(*place, args.what, args.address)
+            )
+        )
     else:
         print(table(rows()))
         print(f"\n{conditions()}; medians of {FULL.rounds} turns each")
