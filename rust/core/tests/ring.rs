@@ -9,6 +9,7 @@ use certificates::{Authority, WORKER};
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::error::{Error, How, Result};
 use elasticdl_core::net::ring::Ring;
+use elasticdl_core::net::ring::hosts::Hosts;
 use elasticdl_core::net::ring::plan::{Cursor, PART, Piece, Plan};
 use elasticdl_core::net::ring::sum::Element;
 use elasticdl_core::net::wake::ignore_signals;
@@ -24,6 +25,28 @@ enum Transport {
     Unix,
     Tcp,
     Tls,
+    /// Members of several hosts, without TLS and with it: the host of a rank is this number's digit to base 4, counted from the last.
+    Hosts(u64),
+    SafeHosts(u64),
+}
+
+impl Transport {
+    fn is_safe(self) -> bool {
+        matches!(self, Transport::Tls | Transport::SafeHosts(_))
+    }
+
+    fn address(self, folder: &std::path::Path, rank: usize) -> String {
+        let folder = folder.display();
+        match self {
+            Transport::Unix => format!("unix:{folder}/{rank}"),
+            Transport::Tcp | Transport::Tls => "tcp:127.0.0.1:0".into(),
+            Transport::Hosts(hosts) | Transport::SafeHosts(hosts) => {
+                let host = format!("{folder}/{}", (hosts >> (2 * rank)) % 4);
+                std::fs::create_dir_all(&host).unwrap();
+                format!("tcp:127.0.0.1:0+unix:{host}/{rank}")
+            }
+        }
+    }
 }
 
 fn transports() -> impl Strategy<Value = Transport> {
@@ -35,14 +58,10 @@ fn transports() -> impl Strategy<Value = Transport> {
 }
 
 fn endpoints(folder: &std::path::Path, count: usize, transport: Transport) -> Vec<Arc<Endpoint>> {
-    let identity = (transport == Transport::Tls).then(|| Authority::new().identity(WORKER));
+    let identity = transport.is_safe().then(|| Authority::new().identity(WORKER));
     (0..count)
         .map(|rank| {
-            let address = if transport == Transport::Unix {
-                format!("unix:{}/{rank}", folder.display())
-            } else {
-                "tcp:127.0.0.1:0".into()
-            };
+            let address = transport.address(folder, rank);
             let endpoint =
                 Endpoint::open(&address, &format!("m{rank}"), b"token", identity.clone()).unwrap();
             endpoint.enter(1, DIGEST).unwrap();
@@ -134,6 +153,30 @@ fn a_last_block_may_be_smaller_than_the_group() {
     }
 }
 
+/// Blocks have one part for each host there, and a last block may have empty ones.
+#[test]
+fn messages_of_several_hosts_may_end_anywhere_in_a_block() {
+    // Digits to base 4, the last one is of rank 0: hosts with one member and several, first members at any rank.
+    for (count, hosts, of) in [
+        (3, 2, 0b01_00_01),
+        (3, 2, 0b01_00_00),
+        (4, 2, 0b01_00_01_00),
+        (4, 3, 0b10_01_00_00),
+        (5, 3, 0b00_10_01_00_10),
+        (6, 2, 0b01_01_01_01_01_00),
+        (8, 4, 0b11_10_01_00_11_10_01_00),
+    ] {
+        let block = PART / size_of::<f32>() * hosts;
+        let mut sizes: Vec<usize> = (1..=6)
+            .flat_map(|blocks| [0, 1, hosts, hosts + 1].map(|rest| blocks * block + rest))
+            .collect();
+        sizes.extend([10, 30_000, block - 1, 8 * block]);
+        for transport in [Transport::Hosts(of), Transport::SafeHosts(of)] {
+            check(count, &sizes, transport, |seed| (seed % 1000) as f32);
+        }
+    }
+}
+
 fn check<T: Element + Send + Sync + PartialEq + std::fmt::Debug>(
     count: usize,
     sizes: &[usize],
@@ -194,6 +237,13 @@ proptest! {
         check(count, &sizes, transport, |seed| seed as f32 / 1e6 - 1000.0);
     }
 
+    /// Whole numbers, which have one sum whatever the order is in.
+    #[test]
+    fn sums_of_several_hosts_are_equal_in_all_bits(count in 2usize..=8, sizes in sizes(), hosts in any::<u64>(), safe in any::<bool>()) {
+        let transport = if safe { Transport::SafeHosts(hosts) } else { Transport::Hosts(hosts) };
+        check(count, &sizes, transport, |seed| (seed % 1000) as f32 - 500.0);
+    }
+
     #[test]
     fn f64_sums_are_equal_in_all_bits(count in 1usize..=5, sizes in sizes(), transport in transports()) {
         check(count, &sizes, transport, |seed| seed as f64 / 3e5);
@@ -240,7 +290,7 @@ proptest! {
     #[test]
     fn pieces_cover_a_message_once(members in 2usize..9, elements in 0usize..3_000_000, item in prop_oneof![Just(4usize), Just(8)]) {
         let mut covered = 0;
-        let plan = Plan::new(members, 0, elements, item, false);
+        let plan = Plan::new(&Hosts::apart(members), 0, elements, item, true);
         for block in 0..plan.blocks {
             for rank in 0..members {
                 let range = plan.range(block, rank);
@@ -254,11 +304,12 @@ proptest! {
 
     #[test]
     fn pieces_follow_each_other_in_an_order_that_can_not_lock(members in 2usize..9, elements in 0usize..3_000_000) {
-        let plan = Plan::new(members, 0, elements, 4, false);
+        let plan = Plan::new(&Hosts::apart(members), 0, elements, 4, true);
         let mut cursor = Cursor::default();
         let (mut scattered, mut gathered) = (0, 0);
         while let Some(piece) = cursor.piece(&plan) {
             match piece {
+                Piece::Opening => prop_assert!(false, "all of these members are first ones"),
                 Piece::Whole => prop_assert_eq!(plan.blocks, 0),
                 Piece::Scatter(block) => { prop_assert_eq!(block, scattered); scattered += 1; }
                 // A sum is sent after the contribution to the same block.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Resource, getrlimit};
 
-use crate::net::address::{Listener, Stream};
+use crate::net::address::{Listener, Origin, Stream};
 use crate::net::admission::{Admission, Dismissal, Ticket};
 use crate::net::endpoint::lock;
 use crate::net::error::{Error, Result};
@@ -114,10 +114,10 @@ impl<E: Examination> Stranger<E> {
     }
 }
 
-/// A listener and the strangers before it, each in the middle of its examination.
+/// Listeners and the strangers before them, each in the middle of its examination.
 #[derive(Debug)]
 pub(crate) struct Unauthenticated<E> {
-    listener: Listener,
+    listeners: Vec<Listener>,
     refusals: Arc<Refusals>,
     admission: Admission,
     /// Those that `admission` knows.
@@ -125,9 +125,9 @@ pub(crate) struct Unauthenticated<E> {
 }
 
 impl<E: Examination> Unauthenticated<E> {
-    pub fn new(listener: Listener, refusals: Arc<Refusals>) -> Unauthenticated<E> {
+    pub fn new(listeners: Vec<Listener>, refusals: Arc<Refusals>) -> Unauthenticated<E> {
         Unauthenticated {
-            listener,
+            listeners,
             refusals,
             admission: Admission::new(getrlimit(Resource::Nofile).current),
             strangers: BTreeMap::new(),
@@ -155,7 +155,7 @@ impl<E: Examination> Unauthenticated<E> {
         let now = Instant::now();
         let mut polls = Vec::with_capacity(self.strangers.len().saturating_add(1));
         if self.admission.accepts(now) {
-            polls.push(readable(&self.listener));
+            polls.extend(self.listeners.iter().map(readable));
         }
         polls.extend(self.strangers.values().map(Stranger::interest));
         (polls, self.admission.deadline(now))
@@ -173,7 +173,7 @@ impl<E: Examination> Unauthenticated<E> {
             if !self.admission.accepts(now) {
                 break;
             }
-            let (mut stream, origin) = match self.listener.accept() {
+            let (mut stream, origin) = match self.accept() {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(_) => {
@@ -207,6 +207,16 @@ impl<E: Examination> Unauthenticated<E> {
         let expired = self.admission.expire(now);
         self.dismiss(expired);
         Ok(())
+    }
+
+    /// Return a connection that has come to one of the listeners, the first of them first.
+    fn accept(&self) -> std::io::Result<Option<(Stream, Origin)>> {
+        for listener in &self.listeners {
+            if let Some(arrived) = listener.accept()? {
+                return Ok(Some(arrived));
+            }
+        }
+        Ok(None)
     }
 
     /// Go on with those of these that have something to say or can take something.
@@ -341,20 +351,21 @@ pub struct Acceptor {
 impl Acceptor {
     /// Without an identity a listener that other hosts can reach is a `BadSetting`.
     pub fn new(
-        listener: Listener,
+        listeners: Vec<Listener>,
         token: Token,
         member: String,
         identity: Option<Identity>,
         refusals: Arc<Refusals>,
     ) -> Result<Acceptor> {
-        if identity.is_none() && !listener.is_local() {
+        let exposed = listeners.iter().find(|listener| !listener.is_local());
+        if let Some(listener) = exposed.filter(|_| identity.is_none()) {
             return Err(Error::BadSetting(format!(
                 "the data plane leaves this machine only with the job's certificates; received {} without any",
                 listener.address()
             )));
         }
         Ok(Acceptor {
-            unauthenticated: Unauthenticated::new(listener, refusals),
+            unauthenticated: Unauthenticated::new(listeners, refusals),
             token,
             member,
             identity,

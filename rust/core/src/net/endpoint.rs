@@ -19,11 +19,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::net::acceptor::{Acceptor, Refusals};
-use crate::net::address::{Address, Listener, Stream};
+use crate::net::address::Stream;
 use crate::net::dial::{Dialer, PARKED};
 use crate::net::error::{Error, Result};
 use crate::net::frame::{HEADER, Outbound};
 use crate::net::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
+use crate::net::place::Place;
 use crate::net::ring::link::leave;
 use crate::net::tls::{Identity, Role};
 use crate::net::wake::{Wake, readable};
@@ -116,7 +117,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
-    address: Address,
+    place: Place,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -128,7 +129,7 @@ struct Parked {
 }
 
 impl Endpoint {
-    /// Listen at `address` as `member`; with an identity all TCP connections, to here and from here, are between workers' certificates.
+    /// Listen at `address` (see `Place`) as `member`; with an identity all TCP connections, to here and from here, are between workers' certificates.
     pub fn open(
         address: &str,
         member: &str,
@@ -137,8 +138,9 @@ impl Endpoint {
     ) -> Result<Endpoint> {
         check_member(member)?;
         let token = Token::new(token)?;
-        let listener = Listener::bind(&address.parse()?)?;
-        let address = listener.address().clone();
+        let place: Place = address.parse()?;
+        let listeners = place.listen()?;
+        let place = Place::of(&listeners).unwrap_or(place);
         let shared = Arc::new(Shared {
             token: token.clone(),
             member: member.into(),
@@ -154,7 +156,7 @@ impl Endpoint {
             closed: Wake::new()?,
         });
         let acceptor = Acceptor::new(
-            listener,
+            listeners,
             token,
             member.into(),
             identity,
@@ -169,14 +171,14 @@ impl Endpoint {
         };
         Ok(Endpoint {
             shared,
-            address,
+            place,
             thread: Mutex::new(Some(thread)),
         })
     }
 
     /// Return where it listens in fact.
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.place.to_string()
     }
 
     /// Return this member's id.
@@ -230,7 +232,7 @@ impl Endpoint {
         purpose: Purpose,
         view: u64,
         digest: u64,
-        peer: &(String, Address),
+        peer: &(String, Place),
         patience: Duration,
     ) -> Dialer {
         let hello = Hello {
@@ -240,7 +242,7 @@ impl Endpoint {
             digest,
         };
         Dialer::new(
-            peer.1.clone(),
+            self.place.way_to(&peer.1).clone(),
             self.shared.token.clone(),
             hello,
             peer.0.clone(),

@@ -74,9 +74,11 @@ pub enum Kind {
     Waits = 24,
     /// A message of another kind, which lies in the sender's shared memory.
     Placed = 25,
+    /// How a member begins, before the blocks that a host's first member exchanges.
+    Opening = 26,
 }
 
-const KINDS: [Kind; 25] = [
+const KINDS: [Kind; 26] = [
     Kind::Nonce,
     Kind::Challenge,
     Kind::Hello,
@@ -102,6 +104,7 @@ const KINDS: [Kind; 25] = [
     Kind::Accepted,
     Kind::Waits,
     Kind::Placed,
+    Kind::Opening,
 ];
 
 impl Kind {
@@ -115,6 +118,7 @@ impl Kind {
         match self {
             // The first frame of a ring carries the trailer too.
             Kind::Whole | Kind::Scatter => SEGMENT + PREFIX + 8 * TRAILER,
+            Kind::Opening => PREFIX + 8 * TRAILER,
             Kind::Gather | Kind::StateData => SEGMENT,
             Kind::Abort | Kind::Share | Kind::Leave | Kind::Waits => 0,
             Kind::Ask | Kind::Rows | Kind::Stream => MESSAGE,

@@ -247,7 +247,7 @@ impl HeartMonitor {
             stop: Wake::new()?,
         });
         let acceptor = Acceptor::new(
-            listener,
+            vec![listener],
             token,
             MASTER.into(),
             identity,

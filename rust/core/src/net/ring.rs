@@ -19,20 +19,26 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::net::address::{Address, Stream};
+use crate::net::address::Stream;
 use crate::net::dial::Dialer;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
 use crate::net::error::{Error, How, Result};
 use crate::net::frame::{PREFIX, TRAILER};
 use crate::net::handshake::Purpose;
-use crate::net::ring::link::{Fault, Link, Operation, Received, differs, give_up, leave};
-use crate::net::ring::plan::{Piece, Plan};
+use crate::net::place::Place;
+use crate::net::ring::hosts::Hosts;
+use crate::net::ring::link::{
+    Course, Fault, Link, Operation, Ready, Received, differs, give_up, leave,
+};
+use crate::net::ring::plan::{Piece, Plan, Way};
 use crate::net::shared::area::{Area, LONGEST_OPENING};
 use crate::net::wake::{Interrupt, Wake};
 use sum::Element;
 
 mod connecting;
 mod farewell;
+pub mod hosts;
+mod levels;
 pub(crate) mod link;
 mod memory;
 pub mod plan;
@@ -48,7 +54,8 @@ pub struct Ring {
     endpoint: Arc<Endpoint>,
     view: u64,
     rank: usize,
-    peers: Vec<(String, Address)>,
+    peers: Vec<(String, Place)>,
+    hosts: Hosts,
     silence: Duration,
     inbox: Arc<Inbox>,
     wake: Wake,
@@ -65,7 +72,7 @@ struct Inner {
     ends: Vec<End>,
     started: bool,
     over: bool,
-    /// This member's shared memory, if all members are on this host.
+    /// This member's shared memory, if any host of the ring has several members.
     area: Option<Area>,
     /// Blocks of all operations in shared memory so far.
     blocks: u64,
@@ -94,12 +101,12 @@ impl End {
     }
 }
 
-impl Inner {
-    fn is_connected(&self, shared: bool) -> bool {
-        let ready = |link: &&Link| link.area.is_some() || !shared;
-        self.ends.iter().filter_map(End::link).filter(ready).count()
-            == self.ends.len().saturating_sub(1)
-    }
+/// What came of moving all links on.
+struct Moved {
+    /// There may be more to do at once.
+    more: bool,
+    /// Everything has gone out and come in.
+    finished: bool,
 }
 
 /// Why an operation ended early.
@@ -115,24 +122,24 @@ impl From<Error> for Stop {
 }
 
 struct Job<'a, T> {
+    plan: Plan,
     operation: Operation,
     prefix: &'a [u8],
     contribution: &'a [T],
     result: &'a mut [T],
-    /// Blocks whose part is summed (in shared memory: see `Exchange`).
-    reduced: usize,
+    /// In shared memory: see `Exchange`.
+    ready: Ready,
 }
 
 impl<T: Element> Job<'_, T> {
     /// Send what can be sent to the member at the other end of a link.
-    fn send(&self, link: &mut Link, rank: usize) -> std::result::Result<(), Fault> {
+    fn send(&self, link: &mut Link) -> std::result::Result<(), Fault> {
         link.send(
             &self.operation,
-            rank,
             self.prefix,
             self.contribution,
             self.result,
-            self.reduced,
+            self.ready,
         )
     }
 }
@@ -159,7 +166,8 @@ impl Ring {
         let peers = peers
             .iter()
             .map(|(member, address)| Ok((member.clone(), address.parse()?)))
-            .collect::<Result<Vec<_>>>()?;
+            .collect::<Result<Vec<(String, Place)>>>()?;
+        let hosts = Hosts::new(peers.iter().map(|(_, place)| place));
         let inbox = endpoint.inbox(Purpose::Ring, view)?;
         let ends = (0..count).map(|_| End::Absent).collect();
         Ok(Ring {
@@ -167,6 +175,7 @@ impl Ring {
             view,
             rank,
             peers,
+            hosts,
             silence,
             inbox,
             wake: Wake::new()?,
@@ -219,16 +228,14 @@ impl Ring {
                 how: How::Stale,
             });
         }
-        let shared = self.is_shared() && beginning(trailer) <= LONGEST_OPENING;
         let plan = Plan::new(
-            self.peers.len(),
+            &self.hosts,
             self.rank,
             contribution.len(),
             size_of::<T>(),
-            shared,
+            beginning(trailer) <= LONGEST_OPENING,
         );
         let operation = Operation {
-            plan,
             view: self.view,
             step,
         };
@@ -240,12 +247,19 @@ impl Ring {
             .iter()
             .for_each(|value| prefix.extend_from_slice(&value.to_le_bytes()));
 
+        // Where blocks go over connections as they are, all of the contribution is there.
+        let taken = if plan.way == Way::Direct {
+            plan.blocks
+        } else {
+            0
+        };
         let mut job = Job {
+            plan,
             operation,
             prefix: &prefix,
             contribution,
             result,
-            reduced: 0,
+            ready: Ready { taken, reduced: 0 },
         };
         match self.run(&mut inner, &mut job, interrupt) {
             Ok(()) => {}
@@ -254,8 +268,8 @@ impl Ring {
                     Stop::Broken(broken) => broken.accused,
                     Stop::Other(_) => None,
                 };
-                self.abort(&mut inner, &give_up(self.view, accused), |link, rank| {
-                    let _ = job.send(link, rank);
+                self.abort(&mut inner, &give_up(self.view, accused), |link| {
+                    let _ = job.send(link);
                 });
                 return Err(match stop {
                     Stop::Broken(broken) => Error::RingBroken {
@@ -294,7 +308,7 @@ impl Ring {
         self.wake.raise();
         // A call under way notices and aborts by itself before it lets go of the lock.
         let mut inner = lock(&self.inner);
-        self.abort(&mut inner, &leave(self.view), |_, _| {});
+        self.abort(&mut inner, &leave(self.view), |_| {});
     }
 
     /// Close the connections; `linger`: so that neighbours still get all bytes of a completed ring.
@@ -340,7 +354,7 @@ impl Ring {
             return transport.clone();
         }
         match self.peers.get(self.rank) {
-            Some((_, Address::Unix(_))) => "unix".into(),
+            Some((_, place)) if place.is_unix() => "unix".into(),
             _ => "tcp".into(),
         }
     }
@@ -351,26 +365,29 @@ impl Ring {
         job: &mut Job<'_, T>,
         interrupt: Interrupt<'_>,
     ) -> std::result::Result<(), Stop> {
-        let plan = job.operation.plan;
-        if plan.members == 1 {
+        let plan = job.plan;
+        if self.peers.len() == 1 {
             job.result.copy_from_slice(job.contribution);
             return Ok(());
         }
         self.start(inner)?;
-        for end in &mut inner.ends {
+        for (rank, end) in inner.ends.iter_mut().enumerate() {
             if let Some(link) = end.link_mut() {
-                link.begin::<T>(&plan, job.prefix.len());
+                link.begin::<T>(self.course(&plan, rank), job.prefix.len());
             }
         }
-        let mut connected = inner.is_connected(self.is_shared());
-        while plan.shared && !connected {
+        if plan.way == Way::Hosts {
+            return self.run_levels(inner, job, interrupt);
+        }
+        let mut connected = self.is_connected(inner);
+        while plan.way == Way::Memory && !connected {
             self.check_cancelled()?;
             connected = self.connect::<T>(inner, job)?;
             if !connected {
-                self.wait(inner, job, false, interrupt)?;
+                self.wait(inner, job, false, None, interrupt)?;
             }
         }
-        if plan.shared {
+        if plan.way == Way::Memory {
             return self.run_shared(inner, job, interrupt);
         }
         loop {
@@ -378,37 +395,52 @@ impl Ring {
             if !connected {
                 connected = self.connect::<T>(inner, job)?;
             }
-            let mut finished = connected;
-            let mut more = false;
-            for rank in 0..plan.members {
-                // The peer's shared memory comes before its first frame.
-                let end = inner.ends.get_mut(rank).and_then(End::link_mut);
-                if let Some(link) = end.filter(|link| link.area.is_some() || !self.is_shared()) {
-                    more |= self
-                        .pump(link, rank, job)
-                        .map_err(|fault| self.blame(rank, fault))?;
-                    finished &= link.is_sent(&plan) && link.is_received(&plan);
-                }
-            }
-            if connected && sum_ready(inner, job) || more {
+            let moved = self.move_all(inner, job, connected)?;
+            if connected && sum_ready(inner, job) || moved.more {
                 continue;
             }
-            if finished {
+            if connected && moved.finished {
                 if plan.blocks == 0 {
                     sum_whole(inner, job);
                 }
                 return Ok(());
             }
-            self.wait(inner, job, connected, interrupt)?;
+            self.wait(inner, job, connected, None, interrupt)?;
         }
     }
 
-    fn is_shared(&self) -> bool {
-        self.peers.len() > 1
-            && self
-                .peers
-                .iter()
-                .all(|(_, address)| matches!(address, Address::Unix(_)))
+    /// Return what goes over the link with a member.
+    fn course(&self, plan: &Plan, rank: usize) -> Course {
+        if plan.way != Way::Hosts {
+            return Course {
+                plan: *plan,
+                peer: rank,
+                alone: true,
+            };
+        }
+        let carries = self.hosts.is_first(self.rank) && self.hosts.is_first(rank);
+        Course {
+            plan: Plan {
+                way: if carries { Way::Hosts } else { Way::Opening },
+                ..*plan
+            },
+            peer: self.hosts.of(rank),
+            alone: self.hosts.is_alone(rank),
+        }
+    }
+
+    /// Whether memory comes over the link with a member.
+    fn is_beside(&self, rank: usize) -> bool {
+        self.hosts.are_together(self.rank, rank)
+    }
+
+    fn is_connected(&self, inner: &Inner) -> bool {
+        let ends = inner.ends.iter().enumerate();
+        let ready = ends.filter(|(rank, end)| {
+            let link = end.link();
+            link.is_some_and(|link| link.area.is_some() || !self.is_beside(*rank))
+        });
+        ready.count() == inner.ends.len().saturating_sub(1)
     }
 
     fn check_cancelled(&self) -> Result<()> {
@@ -419,18 +451,46 @@ impl Ring {
         }
     }
 
+    /// Move what can be moved on all links.
+    fn move_all<T: Element>(
+        &self,
+        inner: &mut Inner,
+        job: &mut Job<'_, T>,
+        connected: bool,
+    ) -> std::result::Result<Moved, Stop> {
+        // In two levels nobody says anything before all connections stand.
+        let sends = connected || job.plan.way != Way::Hosts;
+        let mut moved = Moved {
+            more: false,
+            finished: true,
+        };
+        for (rank, end) in inner.ends.iter_mut().enumerate() {
+            // The peer's shared memory comes before its first frame.
+            let ready = |link: &&mut Link| connected || link.area.is_some() || !self.is_beside(rank);
+            if let Some(link) = end.link_mut().filter(ready) {
+                moved.more |= self
+                    .pump(link, job, sends)
+                    .map_err(|fault| self.blame(rank, fault))?;
+                moved.finished &= link.is_sent() && link.is_received();
+            }
+        }
+        Ok(moved)
+    }
+
     /// Move what can be moved on one link; true if more may be there.
     fn pump<T: Element>(
         &self,
         link: &mut Link,
-        rank: usize,
         job: &mut Job<'_, T>,
+        sends: bool,
     ) -> std::result::Result<bool, Fault> {
         loop {
             // A peer that has left may have said why before it closed: whom it lost is the one to accuse.
-            job.send(link, rank)
-                .map_err(|fault| link.last_word(self.view).unwrap_or(fault))?;
-            match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced)? {
+            if sends {
+                job.send(link)
+                    .map_err(|fault| link.last_word(self.view).unwrap_or(fault))?;
+            }
+            match link.receive(&job.operation, job.prefix, job.result, job.ready.reduced)? {
                 Received::Piece(Piece::Gather(_)) => {}
                 // A contribution may complete a sum, which comes first: it frees its place and lets its piece go out.
                 Received::Piece(_) => return Ok(true),
@@ -471,36 +531,35 @@ fn check_opening(
     reason = "ranges are of this member's own plan, which is of this many elements"
 )]
 fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
-    let plan = job.operation.plan;
-    let before = job.reduced;
-    while job.reduced < plan.blocks
+    let plan = job.plan;
+    let before = job.ready.reduced;
+    while job.ready.reduced < plan.blocks
         && inner
             .ends
             .iter()
             .filter_map(End::link)
-            .all(|link| link.has_scattered(job.reduced))
+            .all(|link| link.has_scattered(job.ready.reduced))
     {
-        let block = job.reduced;
+        let block = job.ready.reduced;
         let range = plan.range(block, plan.me);
         let own = &job.contribution[range.clone()];
         let parts = inner.ends.iter().map(|end| {
             end.link().map_or(own, |link| {
-                bytemuck::cast_slice(link.staged::<T>(&plan, block))
+                bytemuck::cast_slice(link.staged::<T>(block))
             })
         });
         sum::in_order(&mut job.result[range], parts);
-        job.reduced = block.saturating_add(1);
+        job.ready.reduced = block.saturating_add(1);
     }
-    job.reduced > before
+    job.ready.reduced > before
 }
 
 /// Sum contributions that came whole.
 fn sum_whole<T: Element>(inner: &Inner, job: &mut Job<'_, T>) {
-    let plan = job.operation.plan;
     let own = job.contribution;
     let parts = inner.ends.iter().map(|end| {
         end.link()
-            .map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, 0)))
+            .map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(0)))
     });
     sum::in_order(job.result, parts);
 }

@@ -82,7 +82,7 @@ impl TlsProxy {
             stop: Wake::new()?,
             until: Mutex::new(None),
         });
-        let unauthenticated = Unauthenticated::new(listener, shared.refusals.clone());
+        let unauthenticated = Unauthenticated::new(vec![listener], shared.refusals.clone());
         let carried = Carried::new()?;
         let thread = {
             let shared = shared.clone();

@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::net::address::{Address, Stream};
+use crate::net::address::Stream;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
 use crate::net::error::{Error, Result};
 use crate::net::frame::{HEADER, Header, Inbound, Kind, Outbound, SEGMENT, u32_at, u64_at};
 use crate::net::handshake::Purpose;
+use crate::net::place::Place;
 use crate::net::wake::{Interrupt, Wake, ignore_signals, readable, wait};
 
 /// Name of a state: step, and the view that committed it.
@@ -335,7 +336,7 @@ pub struct StateTransfer {
     view: u64,
     digest: u64,
     state: StateId,
-    donor: (String, Address),
+    donor: (String, Place),
     silence: Duration,
     wake: Wake,
     stream: Mutex<Option<Stream>>,

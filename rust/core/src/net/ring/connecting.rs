@@ -16,7 +16,7 @@ impl Ring {
             return Ok(());
         }
         inner.started = true;
-        if self.is_shared() {
+        if self.hosts.are_shared() {
             let area = Area::create(self.peers.len())
                 .map_err(|error| Error::io("no shared memory for the ring", error))?;
             inner.area = Some(area);
@@ -39,10 +39,15 @@ impl Ring {
         job: &Job<'_, T>,
     ) -> std::result::Result<bool, Stop> {
         let Inner { ends, area, .. } = inner;
-        let up = |stream: Stream| {
-            lock(&self.transport).get_or_insert_with(|| stream.transport());
-            let mut link = Box::new(Link::new(stream));
-            if let Some(area) = &area
+        let up = |rank: usize, stream: Stream| {
+            let mut transport = lock(&self.transport);
+            // What goes between hosts counts, if anything does.
+            if transport.is_none() || stream.is_tcp() {
+                *transport = Some(stream.transport());
+            }
+            let course = self.course(&job.plan, rank);
+            let link = Box::new(Link::new::<T>(stream, course, job.prefix.len()));
+            if let Some(area) = area.as_ref().filter(|_| self.is_beside(rank))
                 && let Err(error) = link.share(self.view, area)
                 && !is_end(&error)
             {
@@ -52,21 +57,26 @@ impl Ring {
                     error,
                 ));
             }
-            link.begin::<T>(&job.operation.plan, job.prefix.len());
             Ok(End::Up(link))
         };
         for (member, stream) in self.inbox.take() {
-            let mut lower = self.peers.iter().zip(ends.iter_mut()).take(self.rank);
-            match lower.find(|((peer, _), _)| *peer == member) {
-                Some((_, end)) if matches!(end, End::Absent) => *end = up(stream)?,
-                // Not of this ring, or a second time: a ring is never retried.
+            let lower = self.peers.iter().zip(ends.iter_mut()).take(self.rank);
+            let found = lower.enumerate().find(|(_, (peer, _))| peer.0 == member);
+            match found {
+                Some((rank, (_, end)))
+                    if matches!(end, End::Absent)
+                        && !(self.is_beside(rank) && stream.is_tcp()) =>
+                {
+                    *end = up(rank, stream)?
+                }
+                // Not of this ring, not the way that members of one host come, or a second time: a ring is never retried.
                 _ => self.endpoint.refusals().count(),
             }
         }
         for (rank, end) in ends.iter_mut().enumerate() {
             if let End::Dialing(dialer) = end {
                 match dialer.advance()? {
-                    Ok(Some(stream)) => *end = up(stream)?,
+                    Ok(Some(stream)) => *end = up(rank, stream)?,
                     Ok(None) => {}
                     Err(failure) => {
                         let (how, accused) = match failure {
@@ -92,15 +102,16 @@ impl Ring {
                 }
             }
         }
-        if self.is_shared() {
-            for (rank, end) in ends.iter_mut().enumerate() {
-                if let Some(link) = end.link_mut().filter(|link| link.area.is_none()) {
-                    link.accept_area(self.view, self.peers.len())
-                        .map_err(|fault| self.blame(rank, fault))?;
-                }
+        for (rank, end) in ends.iter_mut().enumerate() {
+            let awaited = |link: &&mut Box<Link>| link.area.is_none() && self.is_beside(rank);
+            if let End::Up(link) = end
+                && awaited(&link)
+            {
+                link.accept_area(self.view, self.peers.len())
+                    .map_err(|fault| self.blame(rank, fault))?;
             }
         }
-        Ok(inner.is_connected(self.is_shared()))
+        Ok(self.is_connected(inner))
     }
 }
 

@@ -86,7 +86,7 @@ impl Ring {
         &self,
         inner: &mut Inner,
         frame: &[u8; HEADER],
-        mut go_on: impl FnMut(&mut Link, usize),
+        mut go_on: impl FnMut(&mut Link),
     ) {
         if inner.over {
             return;
@@ -94,19 +94,18 @@ impl Ring {
         inner.over = true;
         self.inbox.close();
         let deadline = Instant::now() + GOODBYE;
-        let mut ends: Vec<(usize, Box<Link>, bool)> = inner
+        let mut ends: Vec<(Box<Link>, bool)> = inner
             .ends
             .iter_mut()
-            .enumerate()
-            .filter_map(|(rank, end)| match std::mem::replace(end, End::Absent) {
-                End::Up(link) => Some((rank, link, false)),
+            .filter_map(|end| match std::mem::replace(end, End::Absent) {
+                End::Up(link) => Some((link, false)),
                 _ => None,
             })
             .collect();
         loop {
-            ends.retain_mut(|(rank, link, begun)| {
+            ends.retain_mut(|(link, begun)| {
                 if !*begun && !link.is_at_boundary() {
-                    go_on(link, *rank);
+                    go_on(link);
                 }
                 if !*begun && !link.is_at_boundary() {
                     return link.is_full();
@@ -119,7 +118,7 @@ impl Ring {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut polls: Vec<_> = ends
                 .iter()
-                .map(|(_, link, _)| PollFd::new(&link.stream, PollFlags::OUT))
+                .map(|(link, _)| PollFd::new(&link.stream, PollFlags::OUT))
                 .collect();
             if polls.is_empty()
                 || left.is_zero()

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::net::address::Stream;
 use crate::net::error::How;
 use crate::net::frame::{HEADER, Header, Kind, Malformed, PREFIX, u32_at, u64_at};
-use crate::net::ring::plan::{Cursor, Piece, Plan, SLOTS};
+use crate::net::ring::plan::{Cursor, Piece, Plan, SLOTS, Way};
 use crate::net::ring::sum::Element;
 use crate::net::shared::area::Area;
 
@@ -43,12 +43,30 @@ impl Fault {
     }
 }
 
+/// What goes over a link in an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Course {
+    pub plan: Plan,
+    /// The party at the other end.
+    pub peer: usize,
+    /// What comes depends on nobody but the peer, but for sums.
+    pub alone: bool,
+}
+
 /// What all links of an operation share.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
-    pub plan: Plan,
     pub view: u64,
     pub step: u64,
+}
+
+/// Up to which blocks this member can send.
+#[derive(Debug, Clone, Copy)]
+pub struct Ready {
+    /// Blocks of its contribution that are there.
+    pub taken: usize,
+    /// Blocks whose part it has summed.
+    pub reduced: usize,
 }
 
 /// One direction's place in the sequence of pieces.
@@ -68,6 +86,7 @@ pub struct Link {
     pub stream: Stream,
     /// The peer's shared memory, once it has come.
     pub area: Option<Area>,
+    course: Course,
     tx: Place,
     rx: Place,
     /// Element kind, element count, trailer length and trailer, before the first piece.
@@ -106,10 +125,12 @@ pub enum Received {
 }
 
 impl Link {
-    pub fn new(stream: Stream) -> Link {
-        Link {
+    /// Take a connection for an operation that begins with so many bytes.
+    pub fn new<T: Element>(stream: Stream, course: Course, prefix: usize) -> Link {
+        let mut link = Link {
             stream,
             area: None,
+            course,
             tx: Place::default(),
             rx: Place::default(),
             prefix: Vec::new(),
@@ -122,16 +143,20 @@ impl Link {
             },
             tx_full: false,
             gone: false,
-        }
+        };
+        link.begin::<T>(course, prefix);
+        link
     }
 
     /// Begin an operation.
-    pub fn begin<T: Element>(&mut self, plan: &Plan, prefix: usize) {
+    pub fn begin<T: Element>(&mut self, course: Course, prefix: usize) {
+        self.course = course;
         self.tx = Place::default();
         self.rx = Place::default();
         self.prefix.resize(prefix, 0);
+        let plan = &self.course.plan;
         let elements = match plan.blocks {
-            _ if plan.shared => 0,
+            _ if matches!(plan.way, Way::Memory | Way::Opening) => 0,
             0 => plan.elements,
             blocks => plan.part.saturating_mul(SLOTS.min(blocks)),
         };
@@ -146,6 +171,12 @@ impl Link {
             since: Instant::now(),
         };
         self.tx_full = false;
+        self.gone = false;
+    }
+
+    /// Whether blocks go over it.
+    pub fn carries(&self) -> bool {
+        matches!(self.course.plan.way, Way::Direct | Way::Hosts)
     }
 
     /// Return what the peer contributed to a block's part, or to the whole.
@@ -153,7 +184,8 @@ impl Link {
         clippy::indexing_slicing,
         reason = "ranges are of this member's own plan, for which `begin` made room"
     )]
-    pub fn staged<T: Element>(&self, plan: &Plan, block: usize) -> &[u8] {
+    pub fn staged<T: Element>(&self, block: usize) -> &[u8] {
+        let plan = &self.course.plan;
         let (start, length) = if plan.blocks == 0 {
             (0, plan.elements)
         } else {
@@ -179,12 +211,17 @@ impl Link {
         !self.rx.cursor.is_first() || self.rx.done > 0
     }
 
-    pub fn is_received(&self, plan: &Plan) -> bool {
-        self.rx.cursor.piece(plan).is_none()
+    /// Whether the peer has said how it begins, and it is as this member does.
+    pub fn has_opened(&self) -> bool {
+        !self.rx.cursor.is_first()
     }
 
-    pub fn is_sent(&self, plan: &Plan) -> bool {
-        self.tx.cursor.piece(plan).is_none()
+    pub fn is_received(&self) -> bool {
+        self.rx.cursor.piece(&self.course.plan).is_none()
+    }
+
+    pub fn is_sent(&self) -> bool {
+        self.tx.cursor.piece(&self.course.plan).is_none()
     }
 
     /// Whether the peer's contribution to a block has come.
@@ -192,13 +229,19 @@ impl Link {
         self.rx.cursor.scattered() > block
     }
 
+    /// Return how many blocks' sums have come.
+    pub fn gathered(&self) -> usize {
+        self.rx.cursor.gathered()
+    }
+
     /// Whether the peer's next piece is being received or depends on nobody else.
-    pub fn owes_directly(&self, plan: &Plan) -> bool {
+    pub fn owes_directly(&self) -> bool {
         self.rx.done > 0
-            || matches!(
-                self.rx.cursor.piece(plan),
-                Some(Piece::Whole | Piece::Scatter(_))
-            )
+            || match self.rx.cursor.piece(&self.course.plan) {
+                Some(Piece::Opening | Piece::Whole) => true,
+                Some(Piece::Scatter(_)) => self.course.alone,
+                _ => false,
+            }
     }
 
     /// Return how many pieces have come in this operation.
@@ -212,15 +255,15 @@ impl Link {
     }
 
     /// Whether there is a place for what comes next.
-    pub fn has_place(&self, plan: &Plan, reduced: usize) -> bool {
-        match self.rx.cursor.piece(plan) {
+    pub fn has_place(&self, reduced: usize) -> bool {
+        match self.rx.cursor.piece(&self.course.plan) {
             Some(Piece::Scatter(block)) => block < reduced.saturating_add(SLOTS),
             Some(_) => true,
             None => false,
         }
     }
 
-    /// Send what is ready and fits; `reduced`: number of blocks whose part this member has summed.
+    /// Send what is ready and fits.
     #[allow(
         clippy::indexing_slicing,
         reason = "ranges are of this member's own plan, which is of this many elements"
@@ -228,21 +271,27 @@ impl Link {
     pub fn send<T: Element>(
         &mut self,
         operation: &Operation,
-        peer: usize,
         prefix: &[u8],
         contribution: &[T],
         result: &[T],
-        reduced: usize,
+        ready: Ready,
     ) -> Result<(), Fault> {
-        let plan = &operation.plan;
+        let Course { plan, peer, .. } = &self.course;
         self.tx_full = false;
         while let Some(piece) = self.tx.cursor.piece(plan) {
-            if matches!(piece, Piece::Gather(block) if block >= reduced) {
+            let is_ready = match piece {
+                Piece::Scatter(block) => block < ready.taken,
+                Piece::Gather(block) => block < ready.reduced,
+                Piece::Opening | Piece::Whole => true,
+            };
+            if !is_ready {
                 break;
             }
-            let range = plan.piece(piece, plan.me, peer);
+            let range = plan.piece(piece, plan.me, *peer);
             let body: &[u8] = match piece {
                 Piece::Gather(_) => bytemuck::cast_slice(&result[range]),
+                // A host's sum stands where the total will: what comes for this place comes after what goes out of it.
+                Piece::Scatter(_) if plan.way == Way::Hosts => bytemuck::cast_slice(&result[range]),
                 _ => bytemuck::cast_slice(&contribution[range]),
             };
             let prefix = if self.tx.cursor.is_first() {
@@ -297,23 +346,23 @@ impl Link {
     pub fn receive<T: Element>(
         &mut self,
         operation: &Operation,
-        peer: usize,
         own_prefix: &[u8],
         result: &mut [T],
         reduced: usize,
     ) -> Result<Received, Fault> {
-        let plan = &operation.plan;
+        let Course { plan, peer, .. } = &self.course;
         loop {
             let Some(piece) = self.rx.cursor.piece(plan) else {
                 return Ok(Received::Finished);
             };
-            if !self.has_place(plan, reduced) {
+            if !self.has_place(reduced) {
                 return Ok(Received::NoPlace);
             }
-            let range = plan.piece(piece, peer, plan.me);
+            let range = plan.piece(piece, *peer, plan.me);
             let bytes = bytes_of::<T>(range.len());
             let first = self.rx.cursor.is_first();
             let body: &mut [u8] = match piece {
+                Piece::Opening => &mut [],
                 Piece::Whole => &mut bytemuck::cast_slice_mut(&mut self.staged)[..bytes],
                 Piece::Scatter(block) => {
                     let start = bytes_of::<T>(place_of(plan, block));
@@ -368,7 +417,7 @@ impl Link {
                 if self.rx.done == HEADER
                     && let Some(following) = next.piece(plan)
                 {
-                    let length = bytes_of::<T>(plan.piece(following, peer, plan.me).len());
+                    let length = bytes_of::<T>(plan.piece(following, *peer, plan.me).len());
                     check(&self.rx.head, operation, following.kind(), length)?;
                     self.rx.ready = true;
                 }

@@ -33,7 +33,7 @@ impl Ring {
         job: &mut Job<'_, T>,
         interrupt: Interrupt<'_>,
     ) -> std::result::Result<(), Stop> {
-        let plan = job.operation.plan;
+        let plan = job.plan;
         let Inner {
             ends,
             area,
@@ -70,13 +70,13 @@ impl Ring {
         job: &mut Job<'_, T>,
         interrupt: Interrupt<'_>,
     ) -> std::result::Result<(), Stop> {
-        let plan = job.operation.plan;
+        let plan = job.plan;
         let mut opened = false;
         let mut watch = Watch {
-            since: vec![Instant::now(); plan.members],
+            since: vec![Instant::now(); plan.parties],
             seen: exchange.everybody(),
-            guilty: vec![false; plan.members],
-            gone: vec![false; plan.members],
+            guilty: vec![false; plan.parties],
+            gone: vec![false; plan.parties],
         };
         loop {
             self.check_cancelled()?;
@@ -172,7 +172,7 @@ impl Ring {
             if end.link().is_none() {
                 continue;
             }
-            let others: Vec<_> = (0..plan.members)
+            let others: Vec<_> = (0..plan.parties)
                 .filter(|other| *other != rank)
                 .map(|other| everybody[other])
                 .collect();
@@ -190,7 +190,7 @@ impl Ring {
             }
         }
         let mut polls = vec![readable(&self.wake), readable(own.bell())];
-        let mut ranks = Vec::with_capacity(plan.members);
+        let mut ranks = Vec::with_capacity(plan.parties);
         for (rank, end) in ends.iter().enumerate() {
             if let Some(link) = end.link().filter(|_| !watch.gone[rank]) {
                 let mut flags = PollFlags::RDHUP;

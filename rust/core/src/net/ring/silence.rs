@@ -2,7 +2,7 @@
 use std::time::{Duration, Instant};
 
 use crate::net::ring::link::Link;
-use crate::net::ring::plan::Plan;
+use crate::net::shared::within::Watched;
 
 /// A peer that is awaited: from `at` on it is overdue.
 struct Suspect {
@@ -79,7 +79,6 @@ impl Suspects {
 /// Return how long a link may be silent now; `None`: for ever, because a contribution is awaited.
 pub(super) fn patience(
     link: &Link,
-    plan: &Plan,
     reduced: usize,
     all_begun: bool,
     silence: Duration,
@@ -88,14 +87,36 @@ pub(super) fn patience(
         return None;
     }
     // Who waits for a third member falls silent too: the guilty one is accused first, by all.
-    let indirect = silence.saturating_add(quarter(silence).max(Duration::from_millis(100)));
-    if link.has_place(plan, reduced) && link.owes_directly(plan) {
+    if link.has_place(reduced) && link.owes_directly() {
         Some(silence)
-    } else if (link.has_place(plan, reduced) || link.is_full()) && all_begun {
-        Some(indirect)
+    } else if (link.has_place(reduced) || link.is_full()) && all_begun {
+        Some(silence.saturating_add(grace(silence)))
     } else {
         None
     }
+}
+
+/// Return how long a member of this host may make no progress in its memory; `None`: for ever, because a contribution is awaited.
+pub(super) fn patience_within(
+    watched: &Watched,
+    link: &Link,
+    all_begun: bool,
+    silence: Duration,
+) -> Option<Duration> {
+    match watched {
+        Watched::Contributes { owes } => (*owes && link.has_opened()).then_some(silence),
+        Watched::Leads { owes: true } => all_begun.then_some(silence),
+        // It waits for other hosts, whose members know better who is guilty, and say so.
+        Watched::Leads { owes: false } => {
+            let twice = grace(silence).saturating_add(grace(silence));
+            all_begun.then_some(silence.saturating_add(twice))
+        }
+    }
+}
+
+/// How much later a member is accused that may be waiting for another one.
+fn grace(silence: Duration) -> Duration {
+    quarter(silence).max(Duration::from_millis(100))
 }
 
 fn quarter(of: Duration) -> Duration {

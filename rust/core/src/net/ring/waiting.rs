@@ -3,22 +3,26 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::silence::{Awaited, Suspects, patience};
+use super::silence::{Awaited, Suspects, patience, patience_within};
 use super::{End, Inner, Job, Ring, Stop};
 use crate::net::ring::link::Seen;
+use crate::net::ring::plan::Way;
 use crate::net::ring::sum::Element;
+use crate::net::shared::within::Within;
 use crate::net::wake::{Interrupt, readable, wait};
 
 impl Ring {
-    /// Wait until there is something to do; a member that is overdue meanwhile is silent.
+    /// Wait until there is something to do; a member that is overdue meanwhile is silent. `within`: the memory of this host, if the operation
+    /// has come to it.
     pub(super) fn wait<T: Element>(
         &self,
         inner: &mut Inner,
         job: &Job<'_, T>,
         connected: bool,
+        within: Option<&Within<'_>>,
         interrupt: Interrupt<'_>,
     ) -> std::result::Result<(), Stop> {
-        let plan = &job.operation.plan;
+        let reduced = job.ready.reduced;
         let now = Instant::now();
         let all_begun = inner
             .ends
@@ -26,22 +30,33 @@ impl Ring {
             .filter_map(End::link)
             .filter(|link| link.has_begun())
             .count()
-            == plan.members.saturating_sub(1);
+            == self.peers.len().saturating_sub(1);
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
         let mut awaited = Vec::new();
-        let mut polls = Vec::with_capacity(plan.members.saturating_add(1));
+        let mut polls = Vec::with_capacity(self.peers.len().saturating_add(2));
         polls.push(readable(&self.wake));
         if !connected {
             polls.push(readable(&self.inbox.wake));
         }
+        polls.extend(within.map(|within| readable(within.own().bell())));
         for (rank, end) in inner.ends.iter_mut().enumerate() {
             if let End::Up(link) = end {
-                let patience = patience(link, plan, job.reduced, all_begun, self.silence);
+                let watched = within.and_then(|within| within.watch(rank));
+                let (moved, patience) = match &watched {
+                    Some((watched, moved)) => (
+                        link.moved.wrapping_add(*moved),
+                        patience_within(watched, link, all_begun, self.silence),
+                    ),
+                    None => (
+                        link.moved,
+                        patience(link, reduced, all_begun, self.silence),
+                    ),
+                };
                 // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
-                if link.seen.moved != link.moved || link.seen.patience != patience {
+                if link.seen.moved != moved || link.seen.patience != patience {
                     link.seen = Seen {
-                        moved: link.moved,
+                        moved,
                         patience,
                         since: now,
                     };
@@ -71,18 +86,14 @@ impl Ring {
                 }
                 End::Up(link) => {
                     let mut flags = PollFlags::empty();
-                    flags.set(
-                        PollFlags::IN,
-                        link.has_place(plan, job.reduced)
-                            || (self.is_shared() && link.area.is_none()),
-                    );
+                    let lacks_memory =
+                        !connected && link.area.is_none() && self.is_beside(rank);
+                    flags.set(PollFlags::IN, link.has_place(reduced) || lacks_memory);
                     flags.set(PollFlags::OUT, link.is_full());
                     // Where nothing more is awaited the end can still come.
                     flags.set(
                         PollFlags::RDHUP,
-                        link.is_received(plan)
-                            && !link.gone
-                            && (link.area.is_some() || !plan.shared),
+                        link.is_received() && !link.gone && !lacks_memory,
                     );
                     if !flags.is_empty() {
                         if flags.contains(PollFlags::RDHUP) {
@@ -108,7 +119,7 @@ impl Ring {
             let Some(link) = inner.ends.get_mut(rank).and_then(End::link_mut) else {
                 continue;
             };
-            if plan.shared {
+            if job.plan.way == Way::Memory {
                 // In shared memory nobody has anything to say on a connection before all have begun.
                 return Err(self.blame(rank, link.farewell(self.view)));
             }
@@ -119,8 +130,17 @@ impl Ring {
             return Ok(());
         }
         // Nothing came, also not while this process was itself stopped: a member that is overdue is silent.
-        suspects
-            .accused(Instant::now())
-            .map_or(Ok(()), |rank| Err(self.silent(rank)))
+        let Some(rank) = suspects.accused(Instant::now()) else {
+            return Ok(());
+        };
+        // What moves in memory wakes nobody who waits for something else.
+        let link = inner.ends.get(rank).and_then(End::link);
+        let moved = within.and_then(|within| within.watch(rank));
+        if let (Some(link), Some((_, moved))) = (link, moved)
+            && link.seen.moved != link.moved.wrapping_add(moved)
+        {
+            return Ok(());
+        }
+        Err(self.silent(rank))
     }
 }

@@ -44,6 +44,8 @@ pub enum Count {
     Copied = 2,
     /// Operations that the owner has begun; the last one's beginning is in the head.
     Opened = 4,
+    /// Bytes that the owner has moved on its connections in this operation.
+    Moved = 5,
 }
 
 /// One member's area, its own or a peer's.
@@ -110,7 +112,7 @@ impl Area {
     }
 
     fn cell(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: the head has room for the five cells at multiples of STRIDE, mapped pages are aligned, and the memory lives as long as
+        // SAFETY: the head has room for the six cells at multiples of STRIDE, mapped pages are aligned, and the memory lives as long as
         // `self`. All processes use these cells only as atomics.
         unsafe { &*self.map.as_ptr().add(index * STRIDE).cast::<AtomicU64>() }
     }

@@ -2,3 +2,4 @@
 pub(crate) mod area;
 pub(crate) mod mailbox;
 pub(crate) mod progress;
+pub mod within;

@@ -200,7 +200,7 @@ impl<'a> Exchange<'a> {
         if block == self.blocks() || !self.is_free(block, Count::Reduced) {
             return false;
         }
-        for rank in (0..self.plan.members).filter(|rank| *rank != self.plan.me) {
+        for rank in (0..self.plan.parties).filter(|rank| *rank != self.plan.me) {
             self.own.write(
                 self.absolutely(block),
                 rank,
@@ -236,7 +236,7 @@ impl<'a> Exchange<'a> {
         let part = &mut result[range];
         sum::in_order(part, parts);
         self.own
-            .write(self.absolutely(block), self.plan.members, part);
+            .write(self.absolutely(block), self.plan.parties, part);
         self.done.reduced = block.saturating_add(1);
         self.publish(Count::Reduced, self.done.reduced);
         true
@@ -261,7 +261,7 @@ impl<'a> Exchange<'a> {
                 let part = &mut result[self.plan.range(block as usize, rank)];
                 part.copy_from_slice(area.read(
                     base.saturating_add(block),
-                    self.plan.members,
+                    self.plan.parties,
                     part.len(),
                 ));
                 *copied = block.saturating_add(1);

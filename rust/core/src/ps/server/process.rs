@@ -119,7 +119,7 @@ impl Server {
         let address = listener.address().to_string();
         let refusals = Arc::new(Refusals::default());
         let acceptor = Acceptor::new(
-            listener,
+            vec![listener],
             token.clone(),
             name,
             identity.clone(),
