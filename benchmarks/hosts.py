@@ -1,9 +1,9 @@
 """All-reduce of two workers on each of several hosts against Gloo: network namespaces with lines of 1 and 10 Gb/s, medians.
 
-Run it alone: `python -m benchmarks.hosts` (root). Each host is a network namespace with one line to a bridge, which a token bucket limits
-in both directions. There is no delay on the lines: the module that makes it (`netem`) is not in every kernel. All hosts share the
+Run it alone: `python -m benchmarks.hosts` (root). Each host is a network namespace with one line to a bridge, which a token bucket
+limits in both directions. There is no delay on the lines: the module that makes it (`netem`) is not in every kernel. All hosts share the
 processors of one machine, which bound what is faster than the lines. Ours has TLS between hosts, as every job has there; Gloo has none. Ranks
-follow each other host by host, so that Gloo's ring crosses each line once.
+follow each other host by host, so that Gloo's ring crosses each line once, but for one network where they do not.
 
 A namespace lives as long as a process that waits for its input to end, so nothing is left behind however this one ends.
 """
@@ -14,9 +14,11 @@ import os
 import shutil
 import statistics
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks import ring
 from benchmarks.ring import KIB, MIB, Case, Row, Seat
@@ -36,15 +38,17 @@ class Network:
     Attributes:
         hosts: how many.
         gigabits: of each host's line, in a second and direction.
+        scattered: ranks go round the hosts, as in a group whose members came in any order; else they follow each other host by host.
     """
 
     hosts: int
     gigabits: int
+    scattered: bool = False
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.hosts} hosts, {self.gigabits} Gb/s"
+        return f"{self.hosts} hosts, {self.gigabits} Gb/s" + ", ranks in turns" * self.scattered
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,9 @@ class Sizes:
         installs: whether a peer that is missing is installed.
     """
 
-    networks: tuple[Network, ...] = tuple(
-        Network(hosts, gigabits) for gigabits in (1, 10) for hosts in (2, 4, 8)
+    networks: tuple[Network, ...] = (
+        *(Network(hosts, gigabits) for gigabits in (1, 10) for hosts in (2, 4, 8)),
+        Network(4, 1, scattered=True),
     )
     messages: tuple[tuple[str, int], ...] = (("64 KiB", 64 * KIB), ("1 MiB", MIB), ("16 MiB", 16 * MIB))
     rounds: int = 2
@@ -124,6 +129,7 @@ def joined(network: Network) -> Iterator[list[Seat]]:
         RuntimeError: a command failed; what it said is in the message.
     """
     with ExitStack() as all_of_it:
+        sockets = Path(all_of_it.enter_context(tempfile.TemporaryDirectory(prefix="edl-")))
         switch = all_of_it.enter_context(namespace())
         run(switch, "ip", "link", "add", "bridge0", "type", "bridge")
         run(switch, "ip", "link", "set", "bridge0", "up")
@@ -139,9 +145,16 @@ def joined(network: Network) -> Iterator[list[Seat]]:
             for place, device in ((switch, port), (host, "eth0")):
                 bucket = f"tbf rate {network.gigabits}gbit burst {BURST} latency {QUEUE}"
                 run(place, *f"tc qdisc add dev {device} root {bucket}".split())
-            seat = Seat(entering(host), f"tcp:{address}:0", {"GLOO_SOCKET_IFNAME": "eth0"})
-            seats += [seat] * WORKERS
-        yield seats
+            (sockets / str(number)).mkdir()
+            seats += [
+                Seat(
+                    entering(host),
+                    f"tcp:{address}:0+unix:{sockets}/{number}/{worker}",
+                    {"GLOO_SOCKET_IFNAME": "eth0"},
+                )
+                for worker in range(WORKERS)
+            ]
+        yield [seat for worker in range(WORKERS) for seat in seats[worker::WORKERS]] if network.scattered else seats
 
 
 @contextmanager

@@ -12,7 +12,8 @@ class ReadableBuffer(Protocol):
 class Endpoint:
     """Where a member's data plane listens: accepts connections for all views, authenticates both ends, sorts them by `hello`.
 
-    One thread, started here (never at import). Addresses: `unix:PATH`, `tcp:HOST:PORT` (port 0 = any).
+    One thread, started here (never at import). Addresses: `unix:PATH`, `tcp:HOST:PORT` (port 0 = any), or both as
+    `tcp:HOST:PORT+unix:PATH`: members whose sockets are in one folder are of one host, and reach each other there.
     """
 
     def __init__(self, address: str, member: str, token: bytes, identity: Identity | None = None) -> None:

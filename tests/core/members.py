@@ -17,6 +17,8 @@ from elasticdl.cluster.kubernetes.certificates import make_identities
 from elasticdl.control.transport.tls import Identity, read_identity
 
 TRANSPORTS = ("unix", "tcp", "tls")
+HOSTS = ("hosts:0011", "hosts:01020", "safe-hosts:00111")
+"""Members of several hosts on this one, each rank with the name of its host."""
 TOKEN = b"the job's token"
 DIGEST = 0xFEDCBA9876543210
 
@@ -38,14 +40,23 @@ def write_identity(folder: Path) -> None:
         (folder / name).write_bytes(text)
 
 
+def is_safe(transport: str) -> bool:
+    """Whether what goes from host to host has TLS."""
+    return transport == "tls" or transport.startswith("safe-")
+
+
 def open_endpoint(folder: Path, rank: int, transport: str) -> _core.Endpoint:
-    identity: Identity | None = read_identity(folder) if transport == "tls" else None
+    identity: Identity | None = read_identity(folder) if is_safe(transport) else None
     address = f"unix:{folder}/{rank}" if transport == "unix" else "tcp:127.0.0.1:0"
+    if ":" in transport:
+        host = folder / transport.partition(":")[2][rank]
+        host.mkdir(exist_ok=True)
+        address += f"+unix:{host}/{rank}"
     return _core.Endpoint(address, member(rank), TOKEN, identity)
 
 
 def endpoints(folder: Path, count: int, transport: str = "unix") -> list[_core.Endpoint]:
-    if transport == "tls":
+    if is_safe(transport):
         write_identity(folder)
     return [open_endpoint(folder, rank, transport) for rank in range(count)]
 
@@ -131,7 +142,7 @@ def processes(
     folder: Path, count: int, silence: float = 30.0, transport: str = "unix"
 ) -> Iterator[list[Process]]:
     """`count` processes that have entered view 1 and know each other."""
-    if transport == "tls":
+    if is_safe(transport):
         write_identity(folder)
     started = [Process(folder, rank, count, silence, transport) for rank in range(count)]
     try:

@@ -18,7 +18,11 @@ from tests.core.members import DIGEST, TOKEN, endpoints, member, peers
 
 
 def connect(endpoint: _core.Endpoint) -> socket.socket:
-    kind, _, rest = endpoint.address.partition(":")
+    return connect_to(endpoint.address)
+
+
+def connect_to(address: str) -> socket.socket:
+    kind, _, rest = address.partition(":")
     if kind == "unix":
         stranger = socket.socket(socket.AF_UNIX)
         stranger.connect(rest)
@@ -37,6 +41,26 @@ def test_what_is_no_frame_is_closed_and_counted(tmp_path: Path, transport: str) 
         assert closed(stranger)
     assert endpoint.refused == 1
     endpoint.close()
+
+
+def test_two_addresses_are_listened_at_until_the_end(tmp_path: Path) -> None:
+    [endpoint] = endpoints(tmp_path, 1, "hosts:0")
+    outside, inside = endpoint.address.split("+")
+    assert inside == f"unix:{tmp_path}/0/0"
+    for number, address in enumerate((outside, inside), 1):
+        with connect_to(address) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+            assert closed(stranger)
+        assert endpoint.refused == number
+    endpoint.close()
+    assert not (tmp_path / "0/0").exists()
+    with pytest.raises(ConnectionRefusedError):
+        connect_to(outside)
+
+
+def test_the_outer_one_of_two_addresses_needs_certificates(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"only with the job's certificates; received tcp:0\.0\.0\.0:"):
+        _core.Endpoint(f"tcp:0.0.0.0:0+unix:{tmp_path}/0", member(0), TOKEN)
 
 
 def closed(stranger: socket.socket) -> bool:

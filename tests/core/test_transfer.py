@@ -20,7 +20,7 @@ from tests.core.members import DIGEST, TOKEN, TRANSPORTS, endpoints, member, pee
 STATE = (7, 1)
 
 
-@pytest.fixture(params=TRANSPORTS)
+@pytest.fixture(params=(*TRANSPORTS, "safe-hosts:0011"))
 def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[_core.Endpoint]]:
     found = endpoints(tmp_path, 4, request.param)
     for end in found:

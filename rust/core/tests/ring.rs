@@ -58,7 +58,9 @@ fn transports() -> impl Strategy<Value = Transport> {
 }
 
 fn endpoints(folder: &std::path::Path, count: usize, transport: Transport) -> Vec<Arc<Endpoint>> {
-    let identity = transport.is_safe().then(|| Authority::new().identity(WORKER));
+    let identity = transport
+        .is_safe()
+        .then(|| Authority::new().identity(WORKER));
     (0..count)
         .map(|rank| {
             let address = transport.address(folder, rank);

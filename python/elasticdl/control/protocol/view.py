@@ -44,7 +44,7 @@ class Peer:
     Attributes:
         id: its member id.
         name: what people call it, `worker-3-2` (role, index, life).
-        address: where its data plane listens, `unix:PATH` or `tcp:HOST:PORT`.
+        address: where its data plane listens, `unix:PATH`, `tcp:HOST:PORT`, or both: `tcp:HOST:PORT+unix:PATH`.
     """
 
     id: MemberId

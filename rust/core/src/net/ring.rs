@@ -466,7 +466,8 @@ impl Ring {
         };
         for (rank, end) in inner.ends.iter_mut().enumerate() {
             // The peer's shared memory comes before its first frame.
-            let ready = |link: &&mut Link| connected || link.area.is_some() || !self.is_beside(rank);
+            let ready =
+                |link: &&mut Link| connected || link.area.is_some() || !self.is_beside(rank);
             if let Some(link) = end.link_mut().filter(ready) {
                 moved.more |= self
                     .pump(link, job, sends)
@@ -544,9 +545,8 @@ fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
         let range = plan.range(block, plan.me);
         let own = &job.contribution[range.clone()];
         let parts = inner.ends.iter().map(|end| {
-            end.link().map_or(own, |link| {
-                bytemuck::cast_slice(link.staged::<T>(block))
-            })
+            end.link()
+                .map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(block)))
         });
         sum::in_order(&mut job.result[range], parts);
         job.ready.reduced = block.saturating_add(1);

@@ -64,8 +64,7 @@ impl Ring {
             let found = lower.enumerate().find(|(_, (peer, _))| peer.0 == member);
             match found {
                 Some((rank, (_, end)))
-                    if matches!(end, End::Absent)
-                        && !(self.is_beside(rank) && stream.is_tcp()) =>
+                    if matches!(end, End::Absent) && !(self.is_beside(rank) && stream.is_tcp()) =>
                 {
                     *end = up(rank, stream)?
                 }

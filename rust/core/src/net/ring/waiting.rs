@@ -48,10 +48,7 @@ impl Ring {
                         link.moved.wrapping_add(*moved),
                         patience_within(watched, link, all_begun, self.silence),
                     ),
-                    None => (
-                        link.moved,
-                        patience(link, reduced, all_begun, self.silence),
-                    ),
+                    None => (link.moved, patience(link, reduced, all_begun, self.silence)),
                 };
                 // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
                 if link.seen.moved != moved || link.seen.patience != patience {
@@ -86,8 +83,7 @@ impl Ring {
                 }
                 End::Up(link) => {
                     let mut flags = PollFlags::empty();
-                    let lacks_memory =
-                        !connected && link.area.is_none() && self.is_beside(rank);
+                    let lacks_memory = !connected && link.area.is_none() && self.is_beside(rank);
                     flags.set(PollFlags::IN, link.has_place(reduced) || lacks_memory);
                     flags.set(PollFlags::OUT, link.is_full());
                     // Where nothing more is awaited the end can still come.

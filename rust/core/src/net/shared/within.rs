@@ -127,9 +127,11 @@ impl<'a> Within<'a> {
     )]
     pub fn take<T: Element>(&mut self, contribution: &[T], result: &mut [T]) -> bool {
         let block = self.done.scattered;
-        // How far ahead of the totals: what others see of this member tells them whether it could go on.
+        // What the others see of this member tells them whether it could go on: it is that far ahead of its totals. Who is alone on its host
+        // depends on nobody for what it sends first.
+        let ahead = self.done.reduced.saturating_add(DEPTH);
         if block >= self.blocks().min(self.of_mates(Count::Scattered))
-            || block >= self.done.reduced.saturating_add(DEPTH)
+            || (!self.mates.is_empty() && block >= ahead)
         {
             return false;
         }
@@ -242,5 +244,187 @@ impl<'a> Within<'a> {
     /// Let the others of this host see that this member's connections move on.
     pub fn tell_moved(&self, moved: u64) {
         self.own.publish(Count::Moved, moved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+    use crate::net::place::Place;
+    use crate::net::ring::hosts::Hosts;
+    use crate::net::ring::plan::{PART, Way};
+
+    const MATES: usize = 3;
+    const BLOCK: usize = 2 * PART / size_of::<f32>();
+
+    /// Three members of one host beside another host.
+    fn plan(elements: usize) -> Plan {
+        let places: Vec<Place> = ["a/0", "a/1", "a/2", "b/0"]
+            .iter()
+            .map(|path| format!("tcp:h:1+unix:/{path}").parse().unwrap())
+            .collect();
+        let plan = Plan::new(&Hosts::new(&places), 0, elements, size_of::<f32>(), true);
+        assert_eq!((plan.way, plan.parties), (Way::Hosts, 2));
+        plan
+    }
+
+    /// By rank the areas that a member sees: its own, and what the others sent.
+    fn areas() -> Vec<Vec<Area>> {
+        let own: Vec<Area> = (0..MATES)
+            .map(|_| Area::create(MATES + 1).unwrap())
+            .collect();
+        let sent = |area: &Area| {
+            let [file, bell] = area
+                .descriptors()
+                .map(|sent: BorrowedFd<'_>| sent.try_clone_to_owned().unwrap());
+            Area::open(file, bell, MATES + 1).unwrap()
+        };
+        let seen: Vec<Vec<Area>> = (0..MATES)
+            .map(|me| {
+                (0..MATES)
+                    .filter(|rank| *rank != me)
+                    .map(|rank| sent(&own[rank]))
+                    .collect()
+            })
+            .collect();
+        let mut all = Vec::new();
+        for (rank, (own, mut others)) in own.into_iter().zip(seen).enumerate() {
+            others.insert(rank, own);
+            all.push(others);
+        }
+        all
+    }
+
+    fn within(plan: Plan, base: u64, areas: &[Area], me: usize) -> Within<'_> {
+        let mates = areas
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != me)
+            .collect();
+        Within::begin(plan, base, &areas[me], mates, me == 0)
+    }
+
+    struct Member<'a> {
+        within: Within<'a>,
+        contribution: Vec<f32>,
+        result: Vec<f32>,
+        totals: usize,
+    }
+
+    impl Member<'_> {
+        fn take(&mut self) -> bool {
+            self.within.take(&self.contribution, &mut self.result)
+        }
+
+        /// Do one thing of this number; true if there was something to do.
+        fn act(&mut self, which: usize) -> bool {
+            match (self.within.leads(), which) {
+                (true, 0) => self.take(),
+                (true, 1) => self.within.hand_on(&self.result, self.totals),
+                // The other host has nothing to add.
+                (true, _) => {
+                    let more = self.totals < self.within.taken();
+                    self.totals += usize::from(more);
+                    more
+                }
+                (false, 0) => self.within.scatter(&self.contribution),
+                (false, _) => self.within.copy(&mut self.result),
+            }
+        }
+    }
+
+    /// Whatever order members act in, all get the sum, and who is said to owe something can do it.
+    #[test]
+    fn members_of_a_host_meet_in_any_order() {
+        for (seed, elements) in [
+            (1, BLOCK * 9 + 5),
+            (2, BLOCK * 6),
+            (3, BLOCK * 5 + 1),
+            (4, BLOCK),
+        ] {
+            let areas = areas();
+            let plan = plan(elements);
+            let mut base = 0;
+            let mut random: u64 = seed;
+            for _ in 0..2 {
+                let mut members: Vec<Member> = (0..MATES)
+                    .map(|me| Member {
+                        within: within(plan, base, &areas[me], me),
+                        contribution: (0..elements).map(|at| (at % 100 + me) as f32).collect(),
+                        result: vec![0.0; elements],
+                        totals: 0,
+                    })
+                    .collect();
+                while !members.iter().all(|member| member.within.is_complete()) {
+                    random = random
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let (who, which) =
+                        ((random >> 33) as usize % MATES, (random >> 40) as usize % 3);
+                    let others: Vec<usize> = (0..MATES).filter(|rank| *rank != who).collect();
+                    let owes = others.iter().any(|other| {
+                        matches!(
+                            members[*other].within.watch(who),
+                            Some((
+                                Watched::Leads { owes: true } | Watched::Contributes { owes: true },
+                                _
+                            ))
+                        )
+                    });
+                    if owes {
+                        let member = &mut members[who];
+                        assert!(if who == 0 {
+                            member.take()
+                        } else {
+                            member.act(0) || member.act(1)
+                        });
+                    } else {
+                        members[who].act(which);
+                    }
+                }
+                for member in &members {
+                    let sums = (0..elements).map(|at| (3 * (at % 100) + 3) as f32);
+                    assert!(member.result.iter().copied().eq(sums));
+                }
+                base += plan.blocks as u64;
+            }
+        }
+    }
+
+    /// A member of this host that counts what is not so can make sums wrong, as with what it contributes, and nothing else.
+    #[test]
+    fn no_counter_leads_out_of_memory() {
+        let plan = plan(BLOCK * 6 + 1);
+        let contribution = vec![1.0_f32; plan.elements];
+        let mut result = contribution.clone();
+        let lies = [0, 1, 5, 6, 7, 1 << 40, u64::MAX - 1, u64::MAX];
+        for base in [0, 7, u64::MAX - 3] {
+            for (scattered, other) in lies.iter().flat_map(|one| lies.map(|two| (*one, two))) {
+                let areas = areas();
+                for (rank, of) in areas.iter().enumerate() {
+                    of[rank].publish(Count::Scattered, scattered);
+                    of[rank].publish(Count::Reduced, other);
+                    of[rank].publish(Count::Copied, other);
+                    of[rank].publish(Count::Moved, other);
+                }
+                for (me, seen) in areas.iter().enumerate() {
+                    let mut within = within(plan, base, seen, me);
+                    for _ in 0..plan.blocks + 2 {
+                        if within.leads() {
+                            within.take(&contribution, &mut result);
+                            within.hand_on(&result, within.taken());
+                        } else {
+                            within.scatter(&contribution);
+                            within.copy(&mut result);
+                        }
+                        for rank in 0..MATES {
+                            within.watch(rank);
+                        }
+                    }
+                }
+            }
+        }
     }
 }
