@@ -10,13 +10,16 @@ import select
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from elasticdl import _core
 from elasticdl.errors import RingBroken
 from tests.core.members import HOSTS, group, processes, side_by_side
 from tests.core.test_ring import LARGE, SIZES, reduce_all
@@ -39,6 +42,10 @@ def last(transport: str) -> int:
     """Return the last member of that host."""
     hosts = of(transport)
     return hosts.rindex(hosts[first(transport)])
+
+
+def reduce(ring: _core.Ring, step: int, contribution: Any) -> list[float]:
+    return ring.reduce(step, contribution, np.empty_like(contribution), [1.0])
 
 
 VICTIMS = [
@@ -129,17 +136,17 @@ def test_a_member_that_stops_in_mid_transfer_is_accused_by_silence(
 @pytest.mark.parametrize(("transport", "victim"), VICTIMS)
 def test_a_member_that_is_late_is_waited_for(tmp_path: Path, transport: str, victim: int) -> None:
     count = len(of(transport))
-    with group(tmp_path, count, transport, silence=0.8) as rings:
+    with group(tmp_path, count, transport, silence=1.2) as rings:
         one = np.ones(LARGE // 4, np.float32)
         reduce_all(rings, [one] * count, [[]] * count)
-        begin = threading.Event()
+        never = threading.Event()
 
-        def reduce(rank: int) -> list[float]:
+        def late(rank: int) -> list[float]:
             if rank == victim:
-                begin.wait(2.5)  # much longer than the silence
-            return rings[rank].reduce(2, one, np.empty_like(one), [1.0])
+                never.wait(3)  # much longer than the silence
+            return reduce(rings[rank], 2, one)
 
-        sums = side_by_side(*(lambda rank=rank: reduce(rank) for rank in range(count)))  # type: ignore[misc]
+        sums = side_by_side(*(partial(late, rank) for rank in range(count)))
     assert sums == [[float(count)]] * count
 
 
@@ -150,8 +157,17 @@ def test_a_member_that_has_left_is_not_accused(tmp_path: Path, transport: str, v
         one = np.ones(LARGE // 4, np.float32)
         reduce_all(rings, [one] * count, [[]] * count)
         rest = [ring for rank, ring in enumerate(rings) if rank != victim]
-        calls = [lambda ring=ring: ring.reduce(2, one, np.empty_like(one), []) for ring in rest]
-        outcomes = side_by_side(*calls, lambda: (time.sleep(0.2), rings[victim].cancel()))[:-1]
+        waiting = threading.Barrier(len(rest) + 1)
+
+        def wait_for_it(ring: _core.Ring) -> list[float]:
+            waiting.wait(20)
+            return reduce(ring, 2, one)
+
+        def leave() -> None:
+            waiting.wait(20)
+            rings[victim].cancel()
+
+        outcomes = side_by_side(*(partial(wait_for_it, ring) for ring in rest), leave)[:-1]
     assert {type(outcome) for outcome in outcomes} == {RingBroken}
     assert {(outcome.rank, outcome.how) for outcome in outcomes} == {(None, "eof")}, outcomes
 
@@ -196,11 +212,6 @@ def test_other_sizes_are_malformed(
         # Who gives up before all are connected can't tell those that it has not reached; the master does.
         reduce_all(rings, [one] * count, [[]] * count)
         of_rank = [np.ones(sizes[rank == victim]) for rank in range(count)]
-        outcomes = side_by_side(
-            *(
-                lambda rank=rank: rings[rank].reduce(2, of_rank[rank], np.empty_like(of_rank[rank]), [])  # type: ignore[misc]
-                for rank in range(count)
-            )
-        )
+        outcomes = side_by_side(*(partial(reduce, ring, 2, of_rank[rank]) for rank, ring in enumerate(rings)))
     assert {type(outcome) for outcome in outcomes} == {RingBroken}, outcomes
     assert "malformed" in {outcome.how for outcome in outcomes}

@@ -119,7 +119,6 @@ mod tests {
         for text in [
             "tcp:host:7+unix:",
             "tcp:host+unix:/a",
-            "tcp:host:7+tcp:host:8",
             "+unix:/a",
         ] {
             assert!(text.parse::<Place>().is_err(), "{text}");

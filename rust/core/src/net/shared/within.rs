@@ -399,7 +399,7 @@ mod tests {
         let plan = plan(BLOCK * 6 + 1);
         let contribution = vec![1.0_f32; plan.elements];
         let mut result = contribution.clone();
-        let lies = [0, 1, 5, 6, 7, 1 << 40, u64::MAX - 1, u64::MAX];
+        let lies = [0, 1, 6, 7, 1 << 40, u64::MAX];
         for base in [0, 7, u64::MAX - 3] {
             for (scattered, other) in lies.iter().flat_map(|one| lies.map(|two| (*one, two))) {
                 let areas = areas();
