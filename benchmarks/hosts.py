@@ -1,9 +1,9 @@
 """All-reduce of two workers on each of several hosts against Gloo: network namespaces with lines of 1 and 10 Gb/s, medians.
 
-Run it alone: `python -m benchmarks.hosts` (root). Each host is a network namespace with one line to a bridge, which a token bucket
-limits in both directions. There is no delay on the lines: the module that makes it (`netem`) is not in every kernel. All hosts share the
-processors of one machine, which bound what is faster than the lines. Ours has TLS between hosts, as every job has there; Gloo has none. Ranks
-follow each other host by host, so that Gloo's ring crosses each line once, but for one network where they do not.
+Run it alone: `python -m benchmarks.hosts` (root). Each host is a network namespace with one line to a bridge, which a token bucket limits
+in both directions. There is no delay on the lines: the module that makes it (`netem`) is not in every kernel. All hosts share the
+processors of one machine, which bound what is faster than the lines. Ours has TLS between hosts, as every job has there; Gloo has none.
+Ranks follow each other host by host, so that Gloo's ring crosses each line once, but for one network where they do not.
 
 A namespace lives as long as a process that waits for its input to end, so nothing is left behind however this one ends.
 """
@@ -154,7 +154,11 @@ def joined(network: Network) -> Iterator[list[Seat]]:
                 )
                 for worker in range(WORKERS)
             ]
-        yield [seat for worker in range(WORKERS) for seat in seats[worker::WORKERS]] if network.scattered else seats
+        yield (
+            [seat for worker in range(WORKERS) for seat in seats[worker::WORKERS]]
+            if network.scattered
+            else seats
+        )
 
 
 @contextmanager

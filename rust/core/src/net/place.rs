@@ -116,11 +116,7 @@ mod tests {
         ] {
             assert_eq!(place(text).to_string(), text);
         }
-        for text in [
-            "tcp:host:7+unix:",
-            "tcp:host+unix:/a",
-            "+unix:/a",
-        ] {
+        for text in ["tcp:host:7+unix:", "tcp:host+unix:/a", "+unix:/a"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
