@@ -1,6 +1,6 @@
 //! An operation of the ring in two levels: the members of each host meet in its memory, and the hosts' first members over connections.
 //!
-//! Each begins once all its connections stand: so whoever has heard the beginnings of all others knows that nobody waits for a connection.
+//! Each begins once all its connections stand: so a member that has heard how all others begin knows that nobody waits for a connection.
 use super::{End, Inner, Job, Ring, Stop};
 use crate::net::error::Error;
 use crate::net::ring::link::Link;
