@@ -40,6 +40,8 @@ MORE = {
 }  # fmt: skip
 """How what is left of the faults is shared, once every kind has its least."""
 
+HOSTS = Path(__file__).parent / "hosts"
+"""In its folder is what makes a worker's address one of two hosts."""
 FINALS_PER_RUN = 2
 FINAL_SECONDS = 60.0
 """Longest wait for faults in a final view: too few may be left in it."""
@@ -671,7 +673,17 @@ def main() -> int:
     modes.add_argument(
         "--models", action="store_true", help="model files of PyTorch, JAX and the reference by turns"
     )
+    parser.add_argument(
+        "--hosts",
+        action="store_true",
+        help="workers exchange gradients as if they were on two hosts (not with parameter servers)",
+    )
     options = parser.parse_args()
+    if options.hosts:
+        if options.steps or options.servers:
+            parser.error("--hosts: workers with parameter servers exchange no gradients")
+        found = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HOSTS), *([found] if found else [])])
     kind: type[Harness] = Harness
     if options.steps or options.servers:
         kind = StepsHarness if options.steps else PsHarness

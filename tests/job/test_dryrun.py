@@ -137,6 +137,34 @@ def test_checkpoints_have_to_lie_where_pods_can_find_them(
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--node_dir=/n"], "--node_dir: '/n' lies on no --volume"),
+        (["--node_dir=n", "--volume=host_path=/n,mount_path=/n"], "begins with '/'; received 'n'"),
+        (["--node_dir=/n", "--volume=empty_dir=memory,mount_path=/n"], "an empty directory (/n)"),
+        (["--node_dir=/n", "--volume=host_path=/n,mount_path=/n,read_only=true"], "can't be written to"),
+        ([f"--node_dir=/n/{'x' * 58}", "--volume=host_path=/n,mount_path=/n"], "it may have 60 bytes, and has 61"),
+        (["--node_dir=/n", "--volume=host_path=/n,mount_path=/n", "--num_ps_pods=1"], "exchange no gradients with each other"),
+        (["--node_dir=/n", "--image_name="], "--node_dir: is for pods"),
+    ],
+)  # fmt: skip
+def test_pods_of_a_node_need_a_directory_that_they_share(
+    capsys: pytest.CaptureFixture[str], more: list[str], why: str
+) -> None:
+    assert cli.run([*COMMAND, *more]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_workers_know_their_node_if_they_share_a_directory_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    volume = "--volume=host_path=/var/lib/elasticdl,mount_path=/node"
+    *others, worker = yaml.safe_load_all(printed(capsys, "--node_dir=/node", volume))
+    assert "ELASTICDL_NODE" not in str(others)
+    given = {one["name"]: one for one in worker["spec"]["containers"][0]["env"]}
+    assert given["ELASTICDL_NODE_DIR"]["value"] == "/node"
+    assert given["ELASTICDL_NODE"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
 def test_a_checkpoint_on_a_volume_is_only_read(capsys: pytest.CaptureFixture[str]) -> None:
     volume = "--volume=claim_name=d,mount_path=/d,read_only=true"
     assert "readOnly: true" in printed(capsys, "--num_ps_pods=2", "--checkpoint_dir_for_init=/d/c", volume)

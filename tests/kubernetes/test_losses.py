@@ -197,13 +197,17 @@ def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, 
 
 @pytest.mark.timeout(1800)
 def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
-    """The last of this file: kubelets that have found no API server for a while look again as much later."""
+    """Workers of a node reach each other by its sockets. The last of this file: kubelets that have found no API server for a while look again as much later."""
     job = start(
         **paced(tmp_path, "hungry", LONG),
         worker_resource_limit="memory=800Mi",
         oom_memory_limit="1500Mi",
+        node_dir="/data",
     )
     job.past(5, workers=3)
+    # Three workers on two nodes: two of them exchange gradients in memory. Both nodes are this machine, but each has a folder of its own.
+    folders = {path.parent for path in job.data.glob("1000-*/*") if path.is_socket()}
+    assert len(folders) == len({job.node_of(worker) for worker in job.names("worker")})
     for pod in job.names("worker")[:2]:
         job.lose(pod)
         replaced(job, pod, workers=3)

@@ -153,9 +153,10 @@ def _check(spec: JobSpec) -> None:
         "checkpoint_dir",
         "checkpoint_dir_for_init",
         "tensorboard_log_dir",
+        "node_dir",
     ):
         _check_absolute(flag, getattr(spec, flag))
-    for flag in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
+    for flag in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir", "node_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
     _check_kept(spec, "output", spec.path_written)
     # The summary is written on the machine of the person, the others in pods, whose links nobody knows here.

@@ -24,6 +24,8 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 2
 """Format number of `spec.json`."""
+_LONGEST_NODE_DIR = 60
+"""Bytes: the address of a Unix socket has 107, and the names of a node's folder and of a worker's socket are appended."""
 _LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
 """Ports of processes without privileges."""
 PARQUET = "parquet"
@@ -507,6 +509,12 @@ class JobSpec:
         what="Volumes of every pod: claim_name, host_path, secret, config_map, empty_dir or nfs, each with mount_path.",
         why="Data and results lie somewhere else for everybody.",
     )  # fmt: skip
+    node_dir: str = setting(
+        kinds.path("DIR"), "", group="pods",
+        what="Directory on a volume by which the pods of one node reach each other, such as a host_path: they exchange gradients in memory, "
+        "and one worker of each node exchanges them with other nodes.",
+        why="Pods share nothing of their node unless they are allowed to.",
+    )  # fmt: skip
     envs: Mapping[str, str] = setting(
         kinds.environment(), {}, group="pods", what="Environment variables of every pod.",
         why="Pods begin with what their image says.",
@@ -678,7 +686,7 @@ _OF_TRAINING = frozenset(
         "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
         "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
-        "moment_seconds", "checkpoint_best", "job_command", "work",
+        "moment_seconds", "checkpoint_best", "job_command", "work", "node_dir",
     }
 )  # fmt: skip
 
@@ -686,6 +694,7 @@ _HOW_TO_TRAIN = frozenset(
     {
         "num_epochs", "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "log_loss_steps", "evaluation_steps",
         "evaluate_at_epoch_end", "tensorboard_log_dir", "checkpoint_steps", "keep_checkpoint_max", "silence_seconds", "moment_seconds",
+        "node_dir",
     }
 )  # fmt: skip
 """What says how to train, and neither what with nor where anything is written."""
@@ -846,6 +855,7 @@ def check(spec: JobSpec) -> None:
             f"--metrics_port: pods may listen at ports from {_LOWEST_PORT:,} to {_HIGHEST_PORT:,}, received {spec.metrics_port}; "
             "9464 is usual for figures"
         )
+    _check_node_dir(spec)
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):
@@ -874,6 +884,24 @@ def _check_files(spec: JobSpec) -> None:
             raise BadSetting(
                 f"--{name}: it is a path of this file system, or of a volume of pods; only data is read from URLs; received {given!r}"
             )
+
+
+def _check_node_dir(spec: JobSpec) -> None:
+    if not spec.node_dir:
+        return
+    if not spec.on_kubernetes:
+        raise BadSetting(
+            "--node_dir: is for pods; the workers of a local job exchange gradients in memory without it; leave it out"
+        )
+    if spec.num_ps_pods:
+        raise BadSetting(
+            "--node_dir: with --num_ps_pods workers exchange no gradients with each other; leave one of the two out"
+        )
+    if len(spec.node_dir.encode()) > _LONGEST_NODE_DIR:
+        raise BadSetting(
+            f"--node_dir: sockets are made there, whose paths are short: it may have {_LONGEST_NODE_DIR} bytes, and has "
+            f"{len(spec.node_dir.encode())}: {spec.node_dir!r}; mount the volume at a shorter path"
+        )
 
 
 def _check_loop(spec: JobSpec) -> None:

@@ -440,7 +440,7 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
         "image": (spec.worker_image if role is Role.WORKER else "") or spec.image_name,
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": ["python3", "-P", "-m", f"elasticdl.job.{'program' if is_program else role.value}"],
-        "env": _environment(spec, process),
+        "env": _environment(spec, role, process),
         "resources": resources,
         "volumeMounts": mounts,
         # The end of the log of a pod that failed is then part of its status.
@@ -484,17 +484,20 @@ def _secret_items(role: Role) -> list[Object]:
     return [{"key": key, "path": path, "mode": 0o440} for key, path in files.items()]
 
 
-def _environment(spec: JobSpec, process: str) -> list[Object]:
+def _environment(spec: JobSpec, role: Role, process: str) -> list[Object]:
     fixed = {
         podplace.PROCESS_ENVIRONMENT: process,
         podplace.POD_ENVIRONMENT: podplace.JOB_FOLDER,
         "HOME": podplace.WORK_FOLDER,
         "PYTHONUNBUFFERED": "1",
     }
-    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    found = {podplace.ADDRESS_ENVIRONMENT: "status.podIP"}
+    if role is Role.WORKER and spec.node_dir:
+        fixed[podplace.NODE_DIR_ENVIRONMENT] = spec.node_dir
+        found[podplace.NODE_ENVIRONMENT] = "spec.nodeName"
     return [
         *({"name": name, "value": value} for name, value in {**spec.envs, **fixed}.items()),
-        {"name": podplace.ADDRESS_ENVIRONMENT, "valueFrom": address},
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in found.items()),
     ]
 
 

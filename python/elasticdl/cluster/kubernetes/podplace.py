@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from elasticdl.cluster.kubernetes import nodefolder
 from elasticdl.control.transport import tls
 from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.tls import Identity
@@ -33,6 +34,10 @@ PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
 """Environment variable with a process's own name, `worker-3-2`."""
 ADDRESS_ENVIRONMENT = "ELASTICDL_POD_ADDRESS"
 """Environment variable with the pod's address, by which others reach it."""
+NODE_ENVIRONMENT = "ELASTICDL_NODE"
+"""Environment variable with the name of the pod's node, in pods of workers that share a directory of it."""
+NODE_DIR_ENVIRONMENT = "ELASTICDL_NODE_DIR"
+"""Environment variable with that directory."""
 
 JOB_FOLDER = "/elasticdl/job"
 SECRET_FOLDER = "/elasticdl/secret"
@@ -61,6 +66,7 @@ class PodPlace:
         identity: the certificate of this pod's role.
         job_folder: where the settings are mounted.
         secret_folder: where the keys of this pod's role are mounted, and the token in the master's.
+        node_folder: where workers of the same node reach this one's Unix socket; None: they reach it as others do.
     """
 
     name: str
@@ -74,6 +80,7 @@ class PodPlace:
     identity: Identity
     job_folder: Path
     secret_folder: Path
+    node_folder: Path | None = None
 
     @property
     def control_address(self) -> str:
@@ -86,8 +93,11 @@ class PodPlace:
         return f"tcp:{_host(self.master)}:{HEART_PORT}"
 
     def data_address(self, member: str) -> str:
-        """Return where this pod's data plane listens: on any port of its own address."""
-        return f"tcp:{_host(self.address)}:0"
+        """Return where this pod's data plane listens: on any port of its own address, and for its node's pods at a Unix socket."""
+        address = f"tcp:{_host(self.address)}:0"
+        if self.node_folder is None:
+            return address
+        return f"{address}+unix:{nodefolder.socket_of(self.node_folder, member)}"
 
     def token(self) -> bytes:
         """Read the job's token. Raises BadSetting in a pod that is not the master's: its role has keys of its own."""
@@ -204,10 +214,13 @@ def own_pod() -> PodPlace:
         raise BadSetting(
             f"{error.args[0]} is not set: this process is started in a job's pod, not by hand"
         ) from None
-    folder = Path(os.environ[POD_ENVIRONMENT])
-    return open_pod(
+    folder, node_dir = Path(os.environ[POD_ENVIRONMENT]), os.environ.get(NODE_DIR_ENVIRONMENT)
+    place = open_pod(
         folder, Path(SECRET_FOLDER), Path(WORK_FOLDER), address, is_master=process.startswith("master")
     )
+    if not node_dir:
+        return place
+    return replace(place, node_folder=nodefolder.enter(Path(node_dir), os.environ[NODE_ENVIRONMENT]))
 
 
 def pack_zoo(directory: Path, limit: int) -> bytes:
