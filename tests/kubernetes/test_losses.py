@@ -197,7 +197,10 @@ def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, 
 
 @pytest.mark.timeout(1800)
 def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
-    """Workers of a node reach each other by its sockets. The last of this file: kubelets that have found no API server for a while look again as much later."""
+    """Workers of a node reach each other by its sockets.
+
+    The last of this file: kubelets that have found no API server for a while look again as much later.
+    """
     job = start(
         **paced(tmp_path, "hungry", LONG),
         worker_resource_limit="memory=800Mi",

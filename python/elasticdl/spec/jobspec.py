@@ -511,8 +511,8 @@ class JobSpec:
     )  # fmt: skip
     node_dir: str = setting(
         kinds.path("DIR"), "", group="pods",
-        what="Directory on a volume by which the pods of one node reach each other, such as a host_path: they exchange gradients in memory, "
-        "and one worker of each node exchanges them with other nodes.",
+        what="Directory on a volume by which the pods of one node reach each other, such as a host_path: they exchange gradients in "
+        "memory, and one worker of each node exchanges them with other nodes.",
         why="Pods share nothing of their node unless they are allowed to.",
     )  # fmt: skip
     envs: Mapping[str, str] = setting(
