@@ -30,6 +30,15 @@ def test_each_node_has_a_folder_that_only_this_user_can_open(tmp_path: Path) -> 
     assert enter(tmp_path, "node-1") == one
     assert one.parent == tmp_path
     assert one.stat().st_mode & 0o777 == 0o700
+    one.chmod(0o770)  # as a volume does that belongs to a group
+    assert enter(tmp_path, "node-1").stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_of_pods_that_share_nothing_have_other_names(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    names = {enter(tmp_path / name, "node").name for name in ("one", "other")}
+    assert len(names) == 2
 
 
 def test_addresses_are_short(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The folder in which workers of one node have their Unix sockets, on a volume that their pods share.
 
-Its name has that of the node: the volume may be mounted at the same path on all nodes, or be the same file system everywhere, and a
-Unix socket is reached on one node only. Members whose sockets are in one folder take it that they are on one node.
+Members whose sockets are in one folder take it that they reach each other there, so its name says for whom that is true: the node, and
+whose kernel and file system it is. The volume may be the same on all nodes, pods in virtual machines have kernels of their own, and a
+socket is found by its inode in the file system that a kernel has mounted. Who finds nobody there uses the network.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def enter(directory: Path, node: str) -> Path:
 
     Raises BadSetting if it can't be made, or is another user's.
     """
-    folder = directory / f"{os.getuid()}-{hashlib.sha256(node.encode()).hexdigest()[:12]}"
     try:
+        folder = directory / f"{os.getuid()}-{_place(directory, node)}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found = folder.lstat()
@@ -39,10 +40,25 @@ def enter(directory: Path, node: str) -> Path:
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise BadSetting(
-            f"--node_dir: {str(folder)!r} on node {node} is not a folder of user {os.getuid()}, as which this pod runs; remove it there"
+            f"--node_dir: {str(folder)!r} on node {node} is not a folder of user {os.getuid()}, as which this pod runs; remove it there, "
+            "or name a volume that gives what is made there to who makes it"
         )
-    _sweep(folder)
+    with contextlib.suppress(
+        OSError
+    ):  # a network file system may be away for a moment, and nothing depends on it
+        folder.chmod(0o700)  # a volume with a group (`fsGroup`) is opened to it with each mount
+        _sweep(folder)
     return folder
+
+
+def _place(directory: Path, node: str) -> str:
+    """Return what is the same for exactly those who reach each other's sockets in a directory."""
+    try:
+        kernel = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        kernel = ""
+    found = directory.stat()
+    return hashlib.sha256(f"{node} {kernel} {found.st_dev} {found.st_ino}".encode()).hexdigest()[:12]
 
 
 def socket_of(folder: Path, member: str) -> Path:

@@ -9,6 +9,7 @@ One file because all of it works on one view, queue and model, which one lock pr
 
 from __future__ import annotations
 
+import logging
 import math
 import queue
 import threading
@@ -84,6 +85,7 @@ from elasticdl.worker.result import written_result
 from elasticdl.worker.settings import AHEAD, Beats, LoopSettings, value_of
 from elasticdl.worker.steprecorder import StepRecorder
 
+_log = logging.getLogger(__name__)
 _LOOKED_UP = 4 * AHEAD
 """Chunks that are looked up and announced together; how many of them are read ahead is the source's affair."""
 _PROGRESS_SECONDS = 0.05
@@ -487,6 +489,7 @@ class AllReduceWorker:
         try:
             total = ring.reduce(work.step, result if alone else self._given(work), result, trailer)
         except RingBroken as broken:
+            _log.info("step %d: %s", work.step, broken)
             accused = view.members[broken.rank].id if broken.rank is not None else None
             self.feed(RingFailed(work.view, work.step, accused, broken.how))
             return

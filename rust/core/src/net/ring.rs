@@ -464,15 +464,20 @@ impl Ring {
             more: false,
             finished: true,
         };
-        for (rank, end) in inner.ends.iter_mut().enumerate() {
-            // The peer's shared memory comes before its first frame.
-            let ready =
-                |link: &&mut Link| connected || link.area.is_some() || !self.is_beside(rank);
-            if let Some(link) = end.link_mut().filter(ready) {
-                moved.more |= self
-                    .pump(link, job, sends)
-                    .map_err(|fault| self.blame(rank, fault))?;
-                moved.finished &= link.is_sent() && link.is_received();
+        // Members of the own host first: who hangs between two of them has said to its first member that it begins, and that one knows
+        // best who is awaited.
+        for beside in [true, false] {
+            for (rank, end) in inner.ends.iter_mut().enumerate() {
+                // The peer's shared memory comes before its first frame.
+                let ready = |link: &&mut Link| connected || link.area.is_some() || !beside;
+                if self.is_beside(rank) == beside
+                    && let Some(link) = end.link_mut().filter(ready)
+                {
+                    moved.more |= self
+                        .pump(link, job, sends)
+                        .map_err(|fault| self.blame(rank, fault))?;
+                    moved.finished &= link.is_sent() && link.is_received();
+                }
             }
         }
         Ok(moved)

@@ -104,7 +104,10 @@ pub(super) fn patience_within(
     silence: Duration,
 ) -> Option<Duration> {
     match watched {
-        Watched::Contributes { owes } => (*owes && link.has_opened()).then_some(silence),
+        Watched::Contributes { owes } => {
+            let owes = if link.has_opened() { *owes } else { link.has_begun() };
+            owes.then_some(silence)
+        }
         Watched::Leads { owes: true } => all_begun.then_some(silence),
         // It waits for other hosts, whose members know better who is guilty, and say so.
         Watched::Leads { owes: false } => {
