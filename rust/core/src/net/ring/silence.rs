@@ -105,7 +105,11 @@ pub(super) fn patience_within(
 ) -> Option<Duration> {
     match watched {
         Watched::Contributes { owes } => {
-            let owes = if link.has_opened() { *owes } else { link.has_begun() };
+            let owes = if link.has_opened() {
+                *owes
+            } else {
+                link.has_begun()
+            };
             owes.then_some(silence)
         }
         Watched::Leads { owes: true } => all_begun.then_some(silence),
