@@ -49,9 +49,16 @@ class Ring:
     ) -> None:
         """`peers`: (member id, address) in ring order; `silence`: seconds without a byte in mid-transfer before a peer counts as lost."""
     def reduce(
-        self, step: int, contribution: ReadableBuffer, result: ReadableBuffer, trailer: Sequence[float]
+        self,
+        step: int,
+        contribution: ReadableBuffer,
+        result: ReadableBuffer,
+        trailer: Sequence[float],
+        short: int = 0,
     ) -> list[float]:
         """Sum `contribution` (float32 or float64, C-contiguous, left intact) over all members into `result`; return the summed trailer.
+
+        The first `short` elements, of float32, travel as bfloat16: each contribution is rounded, and the sum.
 
         Connects on the first call. Every member gets the same bits. Raises RingBroken(rank, how) or Cancelled.
         Waiting for a peer's contribution is never a fault; silence counts only in the middle of a transfer.

@@ -201,6 +201,7 @@ def test_two_chunks_in_one_adapter_are_one_in_each_of_two(adapter: Callable[[], 
     parts = [sum_of(first, (0, records(8))), sum_of(second, (1, records(5, 8)))]
     assert both.shape == (one.size,)
     assert both.dtype == one.dtype
+    assert 0 < one.gradient_size <= one.size
     np.testing.assert_array_equal(both, parts[0][0] + parts[1][0])
     assert (examples, loss) == (parts[0][1] + parts[1][1], pytest.approx(parts[0][2] + parts[1][2]))
     assert examples == 13

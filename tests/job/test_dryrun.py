@@ -156,6 +156,11 @@ def test_pods_of_a_node_need_a_directory_that_they_share(
     assert why in capsys.readouterr().err
 
 
+def test_gradients_travel_to_servers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*COMMAND, "--num_ps_pods=1", "--gradient_dtype=bfloat16"]) == 2
+    assert "--gradient_dtype: with --num_ps_pods" in capsys.readouterr().err
+
+
 def test_workers_know_their_node_if_they_share_a_directory_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     volume = "--volume=host_path=/var/lib/elasticdl,mount_path=/node"
     *others, worker = yaml.safe_load_all(printed(capsys, "--node_dir=/node", volume))

@@ -192,8 +192,8 @@ def replaced(job: Job, *names: str) -> dict[str, str]:
 
 
 def test_killed_and_hung_workers_cost_nothing_but_their_chunks(begin: Start, tmp_path: Path) -> None:
-    """The last one of the group, whose next life hangs while it starts; the first one of those that train with the next; a stopped one."""
-    job = begin(environment=held(tmp_path, "worker-1-2"))
+    """Gradients travel as bfloat16 here. The last one of the group, whose next life hangs while it starts; the first one of those that train with the next; a stopped one."""
+    job = begin(environment=held(tmp_path, "worker-1-2"), gradient_dtype="bfloat16")
     at_step(job, 10, lambda status: kill(training(status)[-1]))
     stop_held(job, tmp_path, "worker-1-2")
     why = replaced(job, "worker-1-2")["worker-1-2"]

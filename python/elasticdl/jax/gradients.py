@@ -43,7 +43,7 @@ class Gradients:
         self.dtype: npt.DTypeLike = np.float64 if wide else np.float32
         sizes = [one.size for one in parameters.arrays]
         self._bounds = np.cumsum(sizes).tolist()
-        self._trained = sum(sizes)
+        self._trained = self.gradient_size = sum(sizes)
         self._changing = Changes(variables, self.dtype, path)
         self.size = self._trained + self._changing.size
         self.result: Array = np.zeros(self.size, self.dtype)

@@ -209,6 +209,7 @@ class WorkerProcess(MemberProcess):
                 form,
                 snapshots,
                 spec.checkpoint_best,
+                short_gradients=spec.short_gradients,
             ),
             leaving=self._leaving,
             recorder=self.recorder,

@@ -85,7 +85,7 @@ class KerasAdapter(BetweenSteps):
         self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
         try:
             self.compute(batch, 0, 0)
-            self.size = self._step.size
+            self.size, self.gradient_size = self._step.size, self._step.gradient_size
             before = self._state.image()
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)

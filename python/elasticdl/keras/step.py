@@ -98,6 +98,11 @@ class TrainingStep:
         """Return the elements of the flat accumulator."""
         return sum(self.layout.sizes)
 
+    @property
+    def gradient_size(self) -> int:
+        """Return how many of them are gradients."""
+        return sum(self.layout.sizes[: len(self.layout.trained)])
+
     def compute(self, data: tuple[Any, ...], examples: int, seeds: npt.NDArray[np.int64]) -> tuple[Any, Any]:
         """Return (sum of the examples' losses, flat gradient sums and weighted changes), both eager tensors."""
         function = self._compute_full if examples == self._full else self._compute

@@ -68,6 +68,7 @@ class Gradients:
             slice(*ends) for ends in zip(pieces, [*pieces[1:], pieces[-1] + len(parameters)], strict=True)
         ]
         self.size: int = pieces[-1] + len(parameters)
+        self.gradient_size = trained
         self._sum = np.zeros(self.size, self.dtype)
         """Parts of parameters have anything before they are written."""
         self.result: npt.NDArray[Any] = np.zeros(self.size, self.dtype)

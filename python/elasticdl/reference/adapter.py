@@ -96,6 +96,7 @@ class ReferenceAdapter(BetweenSteps):
         self._state = ModelState([*self._trained.values(), *self._statistics.values(), *slots, self._steps])
         self.dtype: npt.DTypeLike = np.result_type(*(one.value for one in self._flat_variables()))
         self.size = sum(one.value.size for one in self._flat_variables())
+        self.gradient_size = sum(one.value.size for one in self._trained.values())
         self._sum = np.zeros(self.size, self.dtype)
         batch = self.convert(sample)
         try:

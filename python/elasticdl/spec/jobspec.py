@@ -60,6 +60,13 @@ class Strategy(StrEnum):
     LOCAL = "Local"
 
 
+class GradientDtype(StrEnum):
+    """What gradients are while they travel between the workers of a group."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 class OnNaN(StrEnum):
     """What a loss or gradient that is not finite does."""
 
@@ -307,6 +314,12 @@ class JobSpec:
         kinds.integer(0), 0, group="strategy", unit="records",
         what="Records of one step whatever the number of workers, a multiple of minibatch_size; 0: minibatch_size for each worker.",
         why="Every worker is used; with a fixed size, disturbed and undisturbed runs have the same curve.",
+    )  # fmt: skip
+    gradient_dtype: GradientDtype = setting(
+        kinds.choice(GradientDtype), GradientDtype.FLOAT32, group="strategy",
+        what="What gradients are while workers exchange them: float32 (float64 if the model has it), or bfloat16, which is half the bytes; "
+        "each worker's gradient is rounded then, and so is their sum.",
+        why="Rounding changes the model in its last digits; few jobs wait for the network that long.",
     )  # fmt: skip
     threads_per_worker: int = setting(
         kinds.integer(0, zero="auto"), 0, group="strategy", unit="threads",
@@ -660,6 +673,11 @@ class JobSpec:
         return self.output if table is None else table.file
 
     @property
+    def short_gradients(self) -> bool:
+        """Whether gradients travel as bfloat16."""
+        return self.gradient_dtype is GradientDtype.BFLOAT16
+
+    @property
     def replicas(self) -> int:
         """How many parameter servers hold each part of the model."""
         return self.ps_replicas or min(2, self.num_ps_pods)
@@ -686,7 +704,7 @@ _OF_TRAINING = frozenset(
         "loss", "optimizer", "lr_scheduler", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs",
         "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
         "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
-        "moment_seconds", "checkpoint_best", "job_command", "work", "node_dir",
+        "moment_seconds", "checkpoint_best", "job_command", "work", "node_dir", "gradient_dtype",
     }
 )  # fmt: skip
 
@@ -694,7 +712,7 @@ _HOW_TO_TRAIN = frozenset(
     {
         "num_epochs", "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "log_loss_steps", "evaluation_steps",
         "evaluate_at_epoch_end", "tensorboard_log_dir", "checkpoint_steps", "keep_checkpoint_max", "silence_seconds", "moment_seconds",
-        "node_dir",
+        "node_dir", "gradient_dtype",
     }
 )  # fmt: skip
 """What says how to train, and neither what with nor where anything is written."""
@@ -982,6 +1000,10 @@ def _check_servers(spec: JobSpec) -> None:
     if strategy not in (Strategy.AUTO, Strategy.PARAMETER_SERVER):
         raise BadSetting(
             f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
+        )
+    if spec.gradient_dtype is not GradientDtype.FLOAT32:
+        raise BadSetting(
+            "--gradient_dtype: with --num_ps_pods gradients travel to servers as float32; leave one of the two out"
         )
     _check_accumulation(spec)
     if spec.get_model_steps > 1:

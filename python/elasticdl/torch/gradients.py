@@ -88,7 +88,7 @@ class Gradients:
         sizes = [one.numel() for one in parameters]
         self._has_buffers = bool(self._floats.size or self._whole.size)
         self._pieces = [*sizes, self._floats.size, self._floats.size, self._whole.size, len(parameters)]
-        self.size = sum(self._pieces)
+        self.size, self.gradient_size = sum(self._pieces), sum(sizes)
         device = next((one.device for one in (*parameters, *changing.values())), torch.device("cpu"))
         self._copy = HostCopy(self.size, self._kind, device, apart=apart)
         self._views = self._copy.flat.split(self._pieces)

@@ -128,6 +128,7 @@ class TorchLoopState:
             remedy="name it in edl.elastic(averaged=[…]), and it is averaged like smaller ones",
         )
         self.size, self.dtype, self.result = self.gradients.size, self.gradients.dtype, self.gradients.result
+        self.gradient_size = self.gradients.gradient_size
         self.committing = False
         self.clips: dict[tuple[int, ...], Clip] = {}
         self.write: Callable[[str], object] | None = None

@@ -26,6 +26,7 @@ class LoopSettings:
         snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
         checkpoint_best: the metric by which checkpoints are chosen, None if none is.
         get_model_steps: with parameter servers: chunks from one pull of the dense variables to the next.
+        short_gradients: the members of a group send each other gradients as bfloat16.
     """
 
     silence: float
@@ -35,6 +36,7 @@ class LoopSettings:
     snapshots: Path | None
     checkpoint_best: BestMetric | None = None
     get_model_steps: int = 1
+    short_gradients: bool = False
 
 
 def value_of(choice: BestMetric, values: MetricValues) -> float:

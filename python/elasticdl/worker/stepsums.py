@@ -13,10 +13,12 @@ class Sums(Protocol):
 
     Attributes:
         size: elements of the accumulator.
+        gradient_size: how many of them, the first ones, are gradients.
         dtype: of them.
     """
 
     size: int
+    gradient_size: int
     dtype: npt.DTypeLike
 
     @property
@@ -43,6 +45,7 @@ class StepSums:
         """Take what adds up chunks."""
         self._sums = sums
         self.dtype, self.size, self.result = sums.dtype, sums.size, sums.result
+        self.gradient_size = sums.gradient_size
 
     def zero(self) -> None:
         """Empty the accumulator."""

@@ -28,7 +28,7 @@ class Adapter:
         self._rate = self._user.optimizer()
         self._value = np.array(first, np.float64)
         self._sum = np.zeros_like(self._value)
-        self.size = self._value.size
+        self.size = self.gradient_size = self._value.size
         self.compute(self.convert(sample), 0, 0)
         self.zero()
 

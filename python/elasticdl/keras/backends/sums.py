@@ -58,6 +58,7 @@ class Sums:
         self._moved = slice(ends[-1], ends[-1] + self._changes.size)
         self._having = slice(self._moved.stop, self._moved.stop + len(trained))
         self.size: int = self._having.stop
+        self.gradient_size: int = ends[-1]
         self._flat: Array = np.zeros(self.size, self.dtype)
         self._is_empty = True
         self._only: _Chunk | None = None

@@ -33,7 +33,7 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
-from elasticdl.errors import BadData, Cancelled, RingBroken, TransferFailed
+from elasticdl.errors import BadData, BadModel, Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.divergence import diverged, is_one, spread
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.parts import PartWriter, read_saved
@@ -186,6 +186,13 @@ class AllReduceWorker:
         self._result: npt.NDArray[Any] = (
             np.zeros(adapter.size, adapter.dtype) if self._device is None else self._device.result
         )
+        self._short = adapter.gradient_size if settings.short_gradients else 0
+        """Elements that travel as bfloat16."""
+        if self._short and np.dtype(adapter.dtype) != np.float32:
+            raise BadModel(
+                f"--gradient_dtype=bfloat16: is for models of float32, and this one has a variable of {np.dtype(adapter.dtype)}; "
+                "leave it out, or make that variable float32"
+            )
         self._zeros: npt.NDArray[Any] | None = None
         self._position: Position | None = None
         self._sums = RunningSums()
@@ -487,7 +494,10 @@ class AllReduceWorker:
         # the sum of a member that is alone stays where it is; its trailer goes the way of all
         result = self._result[:0].data if alone else self._result.data
         try:
-            total = ring.reduce(work.step, result if alone else self._given(work), result, trailer)
+            if alone:
+                total = ring.reduce(work.step, result, result, trailer)
+            else:
+                total = ring.reduce(work.step, self._given(work), result, trailer, self._short)
         except RingBroken as broken:
             _log.info("step %d: %s", work.step, broken)
             accused = view.members[broken.rank].id if broken.rank is not None else None

@@ -78,6 +78,8 @@ class Adapter(Protocol):
 
     size: int
     """Elements of the flat accumulator: gradients of all trainables, then weighted changes of float non-trainables."""
+    gradient_size: int
+    """How many of them are gradients."""
     dtype: npt.DTypeLike
     """float32, or float64 if the model has a variable of that type."""
 

@@ -46,6 +46,8 @@ class LoopState(Protocol):
 
     size: int
     """Elements of the flat accumulator."""
+    gradient_size: int
+    """How many of them, the first ones, are gradients."""
     dtype: npt.DTypeLike
     """float32 or float64."""
 

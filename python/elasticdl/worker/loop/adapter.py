@@ -27,7 +27,7 @@ class LoopAdapter:
 
     def __init__(self, state: LoopState) -> None:
         self.state = state
-        self.size = state.size
+        self.size, self.gradient_size = state.size, state.gradient_size
         self.dtype = state.dtype
 
     def zero(self) -> None:

@@ -96,7 +96,14 @@ class JobSession:
             audit=AuditLog(Path(spec.audit), process.name, process.id, process.note) if spec.audit else None,
             heart=process.heart,
             send=process.send,
-            settings=LoopSettings(spec.silence_seconds, spec.on_nan.value, output, "", snapshots),
+            settings=LoopSettings(
+                spec.silence_seconds,
+                spec.on_nan.value,
+                output,
+                "",
+                snapshots,
+                short_gradients=spec.short_gradients,
+            ),
             leaving=self._leaving,
             recorder=process.recorder,
         )

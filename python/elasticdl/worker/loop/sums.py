@@ -68,7 +68,7 @@ class SumState:
             )
         self.dtype: npt.DTypeLike = np.float64 if np.dtype(np.float64) in types else np.float32
         self._sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in self._shapes]
-        self.size = sum(self._sizes)
+        self.size = self.gradient_size = sum(self._sizes)
         self._sum: Array = np.zeros(self.size, self.dtype)
         self.mean: Any = None
         """Gradients of the last committed step: a tree like the parameters, None if the step had no example."""

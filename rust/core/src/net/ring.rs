@@ -19,6 +19,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+
 use crate::net::address::Stream;
 use crate::net::dial::Dialer;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
@@ -64,6 +67,8 @@ pub struct Ring {
     digest: u64,
     /// Known once a connection stands.
     transport: Mutex<Option<String>>,
+    /// What a member contributes, and the sum, in the type in which they travel.
+    scratch: Mutex<Vec<bf16>>,
 }
 
 #[derive(Debug)]
@@ -189,6 +194,7 @@ impl Ring {
             }),
             digest,
             transport: Mutex::new(None),
+            scratch: Mutex::default(),
         })
     }
 
@@ -300,6 +306,41 @@ impl Ring {
         let mut sums = vec![0.0; trailer.len()];
         sum::in_order(&mut sums, trailers.iter().map(Vec::as_slice));
         Ok(sums)
+    }
+
+    /// The same for float32 of which the first `short` travel as bfloat16: each contribution is rounded to it, and so is the sum.
+    ///
+    /// # Errors
+    /// As for `reduce`.
+    pub fn reduce_short(
+        &self,
+        step: u64,
+        contribution: &[f32],
+        result: &mut [f32],
+        short: usize,
+        trailer: &[f64],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<f64>> {
+        let (Some((gradients, others)), Some((sums, other_sums))) = (
+            contribution.split_at_checked(short),
+            result.split_at_mut_checked(short),
+        ) else {
+            return Err(Error::BadArgument(format!(
+                "{short} elements were to be short, of {} and {}",
+                contribution.len(),
+                result.len()
+            )));
+        };
+        if self.peers.len() == 1 {
+            return self.reduce(step, contribution, result, trailer, interrupt); // nothing travels
+        }
+        let mut scratch = lock(&self.scratch);
+        scratch.resize(short.saturating_mul(2), bf16::ZERO);
+        let (given, summed) = scratch.split_at_mut(short);
+        given.convert_from_f32_slice(gradients);
+        self.reduce(step, given, summed, &[], interrupt)?;
+        summed.convert_to_f32_slice(sums);
+        self.reduce(step, others, other_sums, trailer, interrupt)
     }
 
     /// Make a blocked call return, and leave the ring.

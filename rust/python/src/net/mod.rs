@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use elasticdl_core::net::acceptor::Told;
 use elasticdl_core::net::endpoint::Endpoint;
+use elasticdl_core::net::error::Error;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::ring::sum::Element;
 use elasticdl_core::net::tlsproxy::TlsProxy;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
-use elasticdl_core::net::wake::Interrupt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -76,14 +76,12 @@ impl PyEndpoint {
 struct PyRing(Ring);
 
 impl PyRing {
-    fn reduce_as<T: Element>(
-        &self,
-        step: u64,
+    /// Call `sum` with what is contributed and where the sum goes.
+    fn with<T: Element>(
         contribution: &Borrowed,
         result: &Borrowed,
-        trailer: &[f64],
-        interrupt: Interrupt<'_>,
-    ) -> Result<Vec<f64>, elasticdl_core::net::error::Error> {
+        sum: impl FnOnce(&[T], &mut [T]) -> Result<Vec<f64>, Error>,
+    ) -> Result<Vec<f64>, Error> {
         let count = |buffer: &Borrowed| buffer.0.len_bytes() / size_of::<T>();
         // SAFETY: both buffers are contiguous, of items of the format and size of `T`, aligned for it (all checked by `reduce`), and held
         // for the call.
@@ -94,8 +92,7 @@ impl PyRing {
         // during the call.
         let result =
             unsafe { std::slice::from_raw_parts_mut(result.pointer().cast::<T>(), count(result)) };
-        self.0
-            .reduce(step, contribution, result, trailer, interrupt)
+        sum(contribution, result)
     }
 }
 
@@ -117,6 +114,7 @@ impl PyRing {
             .map_err(|error| to_python(py, error))
     }
 
+    #[pyo3(signature = (step, contribution, result, trailer, short=0))]
     fn reduce(
         &self,
         py: Python<'_>,
@@ -124,6 +122,7 @@ impl PyRing {
         contribution: &Bound<'_, PyAny>,
         result: &Bound<'_, PyAny>,
         trailer: Vec<f64>,
+        short: usize,
     ) -> PyResult<Vec<f64>> {
         let contribution = Borrowed::new(contribution, "the contribution")?;
         let result = Borrowed::new(result, "the result")?;
@@ -147,12 +146,20 @@ impl PyRing {
         let aligned = |bytes: usize| from.start % bytes == 0 && to.start % bytes == 0;
         match bytes {
             Some(bytes @ (4 | 8)) if other == Some(bytes) && aligned(bytes) => {
-                blocking(py, |interrupt| {
-                    if bytes == 4 {
-                        self.reduce_as::<f32>(step, &contribution, &result, &trailer, interrupt)
-                    } else {
-                        self.reduce_as::<f64>(step, &contribution, &result, &trailer, interrupt)
-                    }
+                blocking(py, |interrupt| match (bytes, short) {
+                    (8, 0) => Self::with::<f64>(&contribution, &result, |from, to| {
+                        self.0.reduce(step, from, to, &trailer, interrupt)
+                    }),
+                    (4, 0) => Self::with::<f32>(&contribution, &result, |from, to| {
+                        self.0.reduce(step, from, to, &trailer, interrupt)
+                    }),
+                    (4, short) => Self::with::<f32>(&contribution, &result, |from, to| {
+                        self.0
+                            .reduce_short(step, from, to, short, &trailer, interrupt)
+                    }),
+                    _ => Err(Error::BadArgument(
+                        "only float32 can travel as bfloat16".into(),
+                    )),
                 })
             }
             _ => Err(PyTypeError::new_err(format!(

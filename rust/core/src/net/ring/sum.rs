@@ -5,6 +5,11 @@
     reason = "slices are of this member's own operation, and adding up is what they are for"
 )]
 use bytemuck::Pod;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+
+/// Elements that are added up at a time in a wider type: they stay in the first cache.
+const RUN: usize = 512;
 
 /// What a ring can add up.
 pub trait Element: Pod + std::ops::Add<Output = Self> {
@@ -12,6 +17,18 @@ pub trait Element: Pod + std::ops::Add<Output = Self> {
     const CODE: u32;
     /// Its name for messages.
     const NAME: &'static str;
+
+    /// See `in_order`.
+    fn sum<'a>(into: &mut [Self], mut parts: impl Iterator<Item = &'a [Self]>) {
+        match (parts.next(), parts.next()) {
+            (Some(first), Some(second)) => add(into, first, second),
+            (Some(only), None) => into.copy_from_slice(only),
+            (None, _) => {}
+        }
+        for part in parts {
+            accumulate(into, part);
+        }
+    }
 }
 
 impl Element for f32 {
@@ -22,6 +39,30 @@ impl Element for f32 {
 impl Element for f64 {
     const CODE: u32 = 2;
     const NAME: &'static str = "float64";
+}
+
+impl Element for bf16 {
+    const CODE: u32 = 3;
+    const NAME: &'static str = "bfloat16";
+
+    /// In float32, and rounded once: each sum of two would lose a bit where the parts are many.
+    fn sum<'a>(into: &mut [Self], parts: impl Iterator<Item = &'a [Self]>) {
+        let parts: Vec<&[bf16]> = parts.collect();
+        let Some((first, others)) = parts.split_first() else {
+            return;
+        };
+        let (mut sums, mut wide) = ([0.0f32; RUN], [0.0f32; RUN]);
+        for (start, run) in (0..).step_by(RUN).zip(into.chunks_mut(RUN)) {
+            let (sums, wide) = (&mut sums[..run.len()], &mut wide[..run.len()]);
+            let here = start..start + run.len();
+            first[here.clone()].convert_to_f32_slice(sums);
+            for part in others {
+                part[here.clone()].convert_to_f32_slice(wide);
+                accumulate(sums, wide);
+            }
+            run.convert_from_f32_slice(sums);
+        }
+    }
 }
 
 /// `into = left + right`.
@@ -39,13 +80,6 @@ pub fn accumulate<T: Element>(into: &mut [T], right: &[T]) {
 }
 
 /// Sum parts in the order given: the same order in all members gives the same bits in all members.
-pub fn in_order<'a, T: Element>(into: &mut [T], mut parts: impl Iterator<Item = &'a [T]>) {
-    match (parts.next(), parts.next()) {
-        (Some(first), Some(second)) => add(into, first, second),
-        (Some(only), None) => into.copy_from_slice(only),
-        (None, _) => {}
-    }
-    for part in parts {
-        accumulate(into, part);
-    }
+pub fn in_order<'a, T: Element>(into: &mut [T], parts: impl Iterator<Item = &'a [T]>) {
+    T::sum(into, parts);
 }
