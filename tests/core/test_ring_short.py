@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,8 @@ def test_all_get_the_rounded_sum_of_rounded_contributions(
             before = [one.copy() for one in given_]
             totals = side_by_side(
                 *(
-                    lambda rank=rank: rings[rank].reduce(  # type: ignore[misc]
-                        step, given_[rank], results[rank], [float(rank), 0.1], short
-                    )
-                    for rank in range(count)
+                    partial(ring.reduce, step, given_[rank], results[rank], [float(rank), 0.1], short)
+                    for rank, ring in enumerate(rings)
                 )
             )
             assert len({(one.tobytes(), str(total)) for one, total in zip(results, totals, strict=True)}) == 1

@@ -192,7 +192,10 @@ def replaced(job: Job, *names: str) -> dict[str, str]:
 
 
 def test_killed_and_hung_workers_cost_nothing_but_their_chunks(begin: Start, tmp_path: Path) -> None:
-    """Gradients travel as bfloat16 here. The last one of the group, whose next life hangs while it starts; the first one of those that train with the next; a stopped one."""
+    """The last one of the group, whose next life hangs while it starts; the first one of those that train with the next; a stopped one.
+
+    Gradients travel as bfloat16 here.
+    """
     job = begin(environment=held(tmp_path, "worker-1-2"), gradient_dtype="bfloat16")
     at_step(job, 10, lambda status: kill(training(status)[-1]))
     stop_held(job, tmp_path, "worker-1-2")
