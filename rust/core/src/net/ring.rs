@@ -19,8 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use half::bf16;
-use half::slice::HalfFloatSliceExt;
+use bytemuck::Zeroable;
 
 use crate::net::address::Stream;
 use crate::net::dial::Dialer;
@@ -29,6 +28,7 @@ use crate::net::error::{Error, How, Result};
 use crate::net::frame::{PREFIX, TRAILER};
 use crate::net::handshake::Purpose;
 use crate::net::place::Place;
+use crate::net::ring::bfloat::{BFloat16, convert};
 use crate::net::ring::hosts::Hosts;
 use crate::net::ring::link::{
     Course, Fault, Link, Operation, Ready, Received, differs, give_up, leave,
@@ -38,6 +38,7 @@ use crate::net::shared::area::{Area, LONGEST_OPENING};
 use crate::net::wake::{Interrupt, Wake};
 use sum::Element;
 
+mod bfloat;
 mod connecting;
 mod farewell;
 pub mod hosts;
@@ -68,7 +69,7 @@ pub struct Ring {
     /// Known once a connection stands.
     transport: Mutex<Option<String>>,
     /// What a member contributes, and the sum, in the type in which they travel.
-    scratch: Mutex<Vec<bf16>>,
+    scratch: Mutex<Vec<BFloat16>>,
 }
 
 #[derive(Debug)]
@@ -335,11 +336,11 @@ impl Ring {
             return self.reduce(step, contribution, result, trailer, interrupt); // nothing travels
         }
         let mut scratch = lock(&self.scratch);
-        scratch.resize(short.saturating_mul(2), bf16::ZERO);
+        scratch.resize(short.saturating_mul(2), BFloat16::zeroed());
         let (given, summed) = scratch.split_at_mut(short);
-        given.convert_from_f32_slice(gradients);
+        convert(gradients, given);
         self.reduce(step, given, summed, &[], interrupt)?;
-        summed.convert_to_f32_slice(sums);
+        convert(summed, sums);
         self.reduce(step, others, other_sums, trailer, interrupt)
     }
 

@@ -5,8 +5,8 @@
     reason = "slices are of this member's own operation, and adding up is what they are for"
 )]
 use bytemuck::Pod;
-use half::bf16;
-use half::slice::HalfFloatSliceExt;
+
+use crate::net::ring::bfloat::{BFloat16, convert};
 
 /// Elements that are added up at a time in a wider type: they stay in the first cache.
 const RUN: usize = 512;
@@ -41,13 +41,13 @@ impl Element for f64 {
     const NAME: &'static str = "float64";
 }
 
-impl Element for bf16 {
+impl Element for BFloat16 {
     const CODE: u32 = 3;
     const NAME: &'static str = "bfloat16";
 
     /// In float32, and rounded once: each sum of two would lose a bit where the parts are many.
     fn sum<'a>(into: &mut [Self], parts: impl Iterator<Item = &'a [Self]>) {
-        let parts: Vec<&[bf16]> = parts.collect();
+        let parts: Vec<&[BFloat16]> = parts.collect();
         let Some((first, others)) = parts.split_first() else {
             return;
         };
@@ -55,12 +55,12 @@ impl Element for bf16 {
         for (start, run) in (0..).step_by(RUN).zip(into.chunks_mut(RUN)) {
             let (sums, wide) = (&mut sums[..run.len()], &mut wide[..run.len()]);
             let here = start..start + run.len();
-            first[here.clone()].convert_to_f32_slice(sums);
+            convert(&first[here.clone()], sums);
             for part in others {
-                part[here.clone()].convert_to_f32_slice(wide);
+                convert(&part[here.clone()], wide);
                 accumulate(sums, wide);
             }
-            run.convert_from_f32_slice(sums);
+            convert(sums, run);
         }
     }
 }
