@@ -48,7 +48,7 @@ class PlayedProcess:
         self.place = SimpleNamespace(snapshots=lambda spec: None)
         self.spec = SimpleNamespace(
             checkpoint_steps=0, checkpoint_dir="", output="", audit=str(folder), silence_seconds=SECONDS, on_nan=OnNaN.FAIL,
-            stall_seconds=60.0,
+            short_gradients=False, stall_seconds=60.0,
         )  # fmt: skip
         self.data: Future[Data] = Future()
         self.beats: list[tuple[int, ...]] = []

@@ -195,6 +195,7 @@ class Worker:
         convert: Callable[..., Any] = feed,
         silence: float = SECONDS,
         on_nan: str = "fail",
+        short_gradients: bool = False,
         output: Path | None = None,
         snapshots: Path | None = None,
         checkpoint_steps: int = 0,
@@ -234,7 +235,7 @@ class Worker:
         self.recorder = StepRecorder(self._send)
         self.worker = AllReduceWorker(
             machine, self.adapter, self.endpoint, self.chunks, None, data, self.log, anything, self._send,
-            LoopSettings(silence, on_nan, output, "npz", snapshots), self.left.append, self.recorder,
+            LoopSettings(silence, on_nan, output, "npz", snapshots, short_gradients=short_gradients), self.left.append, self.recorder,
         )  # fmt: skip
         self.worker.feed(Connected())
         self.tell(Welcome(1))

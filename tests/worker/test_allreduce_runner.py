@@ -21,7 +21,7 @@ from elasticdl.control.protocol.messages import (
     StopJob,
 )
 from elasticdl.control.protocol.view import StateId
-from elasticdl.errors import BadData
+from elasticdl.errors import BadData, BadModel
 from elasticdl.reference import Callback
 from elasticdl.worker.allreduce import runner
 from elasticdl.worker.contract.allreduce import StepLogs
@@ -228,6 +228,13 @@ def test_a_step_that_is_not_finite_fails_the_job(made: Made, what: str, kind: ty
     assert f"the {what} of step 2 is " in failure.traceback
     assert worker.end(Failed("no")) == Exit(1, "no")
     assert (worker.adapter.weight, worker.audit()[-1].split()[0]) == (-2.5, "contributed")
+
+
+def test_only_gradients_of_float32_are_shortened(made: Made) -> None:
+    with pytest.raises(
+        BadModel, match=r"--gradient_dtype=bfloat16: is for models of float32, and this one has .* float64"
+    ):
+        made(short_gradients=True)
 
 
 def test_a_step_that_is_not_finite_is_skipped_where_that_is_wanted(made: Made) -> None:
