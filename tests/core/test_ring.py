@@ -34,6 +34,15 @@ LARGE = 4 << 20
 """Elements of a message that no socket buffer holds."""
 
 
+def drawn(random: np.random.Generator, count: int, size: int, dtype: str) -> list[Any]:
+    """Draw a contribution for each of some members; one number of them is none, and one is infinite."""
+    contributions = [random.standard_normal(size).astype(dtype) for _ in range(count)]
+    if size:
+        contributions[0][random.integers(size)] = np.nan
+        contributions[-1][random.integers(size)] = np.inf
+    return contributions
+
+
 def reduce_all(
     rings: list[_core.Ring], contributions: list[Any], trailers: list[list[float]], step: int = 1
 ) -> list[Any]:
@@ -69,10 +78,7 @@ def test_every_member_gets_the_same_bits_and_the_sum(
     random = np.random.default_rng(seed)
     with group(tmp_path_factory.mktemp("r"), count, transport) as rings:
         for step, size in enumerate(sizes, 1):
-            contributions = [random.standard_normal(size).astype(dtype) for _ in range(count)]
-            if size:
-                contributions[0][random.integers(size)] = np.nan
-                contributions[-1][random.integers(size)] = np.inf
+            contributions = drawn(random, count, size, dtype)
             before = [contribution.copy() for contribution in contributions]
             trailers = [[float(rank), float("nan") if rank == 0 else 1.0, 0.1] for rank in range(count)]
             outcomes = reduce_all(rings, contributions, trailers, step)

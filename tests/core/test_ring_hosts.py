@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from elasticdl import _core
 from elasticdl.errors import RingBroken
 from tests.core.members import HOSTS, group, processes, side_by_side
-from tests.core.test_ring import LARGE, SIZES, reduce_all
+from tests.core.test_ring import LARGE, SIZES, drawn, reduce_all
 
 ORDER = {"do": "reduce", "elements": LARGE, "dtype": "float32"}
 
@@ -70,10 +70,7 @@ def test_every_member_gets_the_same_bits(
     count = len(hosts)
     with group(tmp_path_factory.mktemp("r"), count, f"{'safe-' * safe}hosts:{hosts}") as rings:
         for step, size in enumerate(sizes, 1):
-            contributions = [random.standard_normal(size).astype(dtype) for _ in range(count)]
-            if size:
-                contributions[0][random.integers(size)] = np.nan
-                contributions[-1][random.integers(size)] = np.inf
+            contributions = drawn(random, count, size, dtype)
             before = [contribution.copy() for contribution in contributions]
             trailers = [[float(rank), float("nan") if rank == 0 else 1.0, 0.1] for rank in range(count)]
             outcomes = reduce_all(rings, contributions, trailers, step)

@@ -13,7 +13,7 @@ from ml_dtypes import bfloat16
 
 from elasticdl.errors import RingBroken
 from tests.core.members import HOSTS, TRANSPORTS, group, side_by_side
-from tests.core.test_ring import SIZES
+from tests.core.test_ring import SIZES, drawn
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -35,10 +35,7 @@ def test_all_get_the_rounded_sum_of_rounded_contributions(
     count = len(hosts) or count
     with group(tmp_path_factory.mktemp("r"), count, transport) as rings:
         for step, (short, rest) in enumerate(sizes, 1):
-            given_ = [random.standard_normal(short + rest).astype(np.float32) for _ in range(count)]
-            if short:
-                given_[0][random.integers(short)] = np.nan
-                given_[-1][random.integers(short)] = np.inf
+            given_ = drawn(random, count, short + rest, "float32")
             results = [np.empty_like(one) for one in given_]
             before = [one.copy() for one in given_]
             totals = side_by_side(
