@@ -124,12 +124,11 @@ def test_cancel_ends_a_blocked_transfer(ends: list[_core.Endpoint]) -> None:
 
 
 def test_a_server_that_comes_after_its_healee_serves_it(ends: list[_core.Endpoint]) -> None:
-    healee = transfer(
-        ends, 1, silence=0.1
-    )  # to make an image takes longer than anybody may be silent in the middle of one
+    # To make an image takes longer than anybody may be silent in the middle of one, which a handshake on a busy machine is, too.
+    healee = transfer(ends, 1, silence=0.5)
     servers: list[_core.StateServer] = []
     timer = threading.Timer(
-        0.5, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state"))
+        1.2, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state"))
     )
     timer.start()
     assert healee.run() == b"state"

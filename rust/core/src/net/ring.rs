@@ -19,8 +19,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytemuck::Zeroable;
-
 use crate::net::address::Stream;
 use crate::net::dial::Dialer;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
@@ -28,7 +26,7 @@ use crate::net::error::{Error, How, Result};
 use crate::net::frame::{PREFIX, TRAILER};
 use crate::net::handshake::Purpose;
 use crate::net::place::Place;
-use crate::net::ring::bfloat::{BFloat16, convert};
+use crate::net::ring::bfloat::BFloat16;
 use crate::net::ring::hosts::Hosts;
 use crate::net::ring::link::{
     Course, Fault, Link, Operation, Ready, Received, differs, give_up, leave,
@@ -46,6 +44,7 @@ mod levels;
 pub(crate) mod link;
 mod memory;
 pub mod plan;
+mod short;
 mod silence;
 pub mod sum;
 mod waiting;
@@ -307,41 +306,6 @@ impl Ring {
         let mut sums = vec![0.0; trailer.len()];
         sum::in_order(&mut sums, trailers.iter().map(Vec::as_slice));
         Ok(sums)
-    }
-
-    /// The same for float32 of which the first `short` travel as bfloat16: each contribution is rounded to it, and so is the sum.
-    ///
-    /// # Errors
-    /// As for `reduce`.
-    pub fn reduce_short(
-        &self,
-        step: u64,
-        contribution: &[f32],
-        result: &mut [f32],
-        short: usize,
-        trailer: &[f64],
-        interrupt: Interrupt<'_>,
-    ) -> Result<Vec<f64>> {
-        let (Some((gradients, others)), Some((sums, other_sums))) = (
-            contribution.split_at_checked(short),
-            result.split_at_mut_checked(short),
-        ) else {
-            return Err(Error::BadArgument(format!(
-                "{short} elements were to be short, of {} and {}",
-                contribution.len(),
-                result.len()
-            )));
-        };
-        if self.peers.len() == 1 {
-            return self.reduce(step, contribution, result, trailer, interrupt); // nothing travels
-        }
-        let mut scratch = lock(&self.scratch);
-        scratch.resize(short.saturating_mul(2), BFloat16::zeroed());
-        let (given, summed) = scratch.split_at_mut(short);
-        convert(gradients, given);
-        self.reduce(step, given, summed, &[], interrupt)?;
-        convert(summed, sums);
-        self.reduce(step, others, other_sums, trailer, interrupt)
     }
 
     /// Make a blocked call return, and leave the ring.
