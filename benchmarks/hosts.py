@@ -175,14 +175,14 @@ def namespace() -> Iterator[int]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as keeper:
+    ) as process:
         try:
-            assert keeper.stdout
-            if keeper.stdout.readline() != "made\n":
+            assert process.stdout
+            if process.stdout.readline() != "made\n":
                 raise RuntimeError("no network namespace could be made")
-            yield keeper.pid
+            yield process.pid
         finally:
-            keeper.kill()
+            process.kill()
 
 
 def entering(host: int) -> tuple[str, ...]:

@@ -36,16 +36,15 @@ def enter(directory: Path, node: str) -> Path:
     except OSError as error:
         raise BadSetting(
             f"--node_dir: user {os.getuid()} of the pods can't make a folder in {str(directory)!r} on node {node}: {error.strerror}; "
-            f"make the directory on each node so that this user can write there, such as with mode 1777"
+            "make the directory on each node so that this user can write there, such as with mode 1777"
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise BadSetting(
             f"--node_dir: {str(folder)!r} on node {node} is not a folder of user {os.getuid()}, as which this pod runs; remove it there, "
             "or name a volume that gives what is made there to who makes it"
         )
-    with contextlib.suppress(
-        OSError
-    ):  # a network file system may be away for a moment, and nothing depends on it
+    # A network file system may be away for a moment, and nothing depends on this.
+    with contextlib.suppress(OSError):
         folder.chmod(0o700)  # a volume with a group (`fsGroup`) is opened to it with each mount
         _sweep(folder)
     return folder
