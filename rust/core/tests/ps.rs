@@ -6,6 +6,7 @@
 //! Each chunk's gradient counts it in a column of its own, so that a row shows how often each chunk was applied to it. The master here is
 //! the least that the protocol needs; the real one is simulated with the real servers elsewhere.
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
@@ -299,7 +300,7 @@ impl World {
         // What travels is bytes.
         let mut words = Vec::new();
         message.write(&mut words);
-        assert_eq!(Message::read(&words).unwrap(), message);
+        assert_eq!(Message::read(&words, &Arc::default()).unwrap(), message);
         self.say(format!("{to} hears {number} from {from}: {message:?}"));
         let mut told = Vec::new();
         match self.nodes[&to].hear(from, number, &message, &mut told) {
@@ -521,7 +522,7 @@ impl World {
             pace: Pace { rate: 1.0, step: 0 },
         };
         let term = if self.bug == Bug::NoTerm { 1 } else { term };
-        let answer = node.push(slot, &head, term, &words, ticket);
+        let answer = node.pushes().push(slot, &head, term, &words.into(), ticket);
         self.say(format!(
             "{stamp:?} for slot {slot} comes to {server}: {answer:?} (ticket {ticket})"
         ));
@@ -1020,7 +1021,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         roll_back: 0,
         pace,
     };
-    assert_eq!(node.push(slot, &head, 1, &words, 7), None);
+    assert_eq!(node.pushes().push(slot, &head, 1, &words.into(), 7), None);
     assert_eq!(node.accepted(2, 1, &[]), vec![]);
     let ready = Told::Ready {
         slot,

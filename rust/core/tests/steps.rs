@@ -842,7 +842,9 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     let batch = Arc::new(Batch::new(&catalog(), 0, &ids(stamp)[..1]));
     let pushed = Pushed::new(&catalog(), head, &[(batch, vec![1.0].into())], &[], false);
     assert_eq!(
-        peer.node().push(slot, &head, 2, pushed.part(0).1, 1),
+        peer.node()
+            .pushes()
+            .push(slot, &head, 2, &pushed.part(0).1.to_vec().into(), 1),
         Some(Answer::Applied)
     );
     let lags = |peer: &Peer| peer.node().look(slot, |slot| slot.data().unwrap().lags(9));

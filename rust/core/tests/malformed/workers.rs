@@ -129,7 +129,10 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         pace: Pace { rate: 1.0, step: 0 },
         seen: UNSEEN,
     };
-    let applied = server.node().push(slot, &head, 1, &words, 0);
+    let applied = server
+        .node()
+        .pushes()
+        .push(slot, &head, 1, &words.into(), 0);
     assert_eq!(applied, Some(Answer::Applied));
     let known = Known {
         variable: 0,

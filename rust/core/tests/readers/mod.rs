@@ -1,6 +1,8 @@
 //! Every reader of what a peer sends or a file holds, behind one acceptor: what is no message is an error, whatever the bytes.
 //!
 //! Shared by the property tests, the replayed corpus and the fuzz target (`rust/fuzz`).
+use std::sync::Arc;
+
 use elasticdl_core::net::frame::{HEADER, Header, Kind};
 use elasticdl_core::net::handshake::{Caller, Heard, Hello, Purpose, Responder, Said, Token};
 use elasticdl_core::ps::memory::initial::Initial;
@@ -220,15 +222,17 @@ fn is_rows(words: &[u64], catalog: &Catalog) -> bool {
 }
 
 fn is_stream(words: &[u64]) -> bool {
-    let mut reader = Reader::new(words);
+    let packet = Arc::new(words.to_vec());
+    let mut reader = Reader::new(&packet);
     while !reader.is_empty() {
-        let Ok(message) = wire::message(&mut reader) else {
+        let Ok(message) = wire::message(&mut reader, &packet) else {
             return false;
         };
         let mut written = Vec::new();
         wire::put_message(&mut written, &message);
-        let again =
-            wire::message(&mut Reader::new(&written)).expect("what was written can be read");
+        let written = Arc::new(written);
+        let again = wire::message(&mut Reader::new(&written), &written)
+            .expect("what was written can be read");
         // By its text: numbers that are none are not equal to themselves.
         assert_eq!(format!("{again:?}"), format!("{message:?}"));
     }
@@ -267,7 +271,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     let slot = (*slot % u64::from(SLOTS + 1)) as u32;
     let version = |node: &Node| node.look(slot, |slot| slot.data().map(|data| data.version));
     let before = version(&node);
-    match node.push(slot, &head, 1, part, 0) {
+    match node.pushes().push(slot, &head, 1, &part.to_vec().into(), 0) {
         Some(Answer::Applied) => true,
         answer => {
             assert!(

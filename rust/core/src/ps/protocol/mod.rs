@@ -2,6 +2,7 @@
 mod bitmap;
 pub mod catalog;
 pub mod error;
+pub mod excerpt;
 pub mod part;
 pub mod placement;
 pub mod stamps;

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::stamps::{Stamp, Stamps};
 use crate::ps::protocol::words::{Reader, pair};
@@ -28,7 +29,7 @@ pub enum Deed {
         low: u64,
         roll_back: u64,
         pace: Pace,
-        part: Arc<[u64]>,
+        part: Excerpt,
     },
     /// The receiver is to hold a copy, and begins with nothing.
     CopyBegin,
@@ -60,8 +61,15 @@ const COPY_END: u32 = 4;
 const EXPIRE: u32 = 5;
 const STEP: u32 = 6;
 const NO_STAMP: u64 = 1 << 16;
+/// Words of a message's header, at most, with its length before it.
+const HEAD: usize = 16;
 
 impl Message {
+    /// Return how many words of a packet it takes, all but a memory of stamps.
+    pub fn room(&self) -> usize {
+        self.size().saturating_add(HEAD)
+    }
+
     /// Return how many words `write` appends, without the few of the header.
     pub fn size(&self) -> usize {
         match &self.deed {
@@ -122,8 +130,8 @@ impl Message {
         }
     }
 
-    /// Read what `write` wrote, all of `words`.
-    pub fn read(words: &[u64]) -> Result<Message, Malformed> {
+    /// Read what `write` wrote, all of `words`, which are of a packet.
+    pub fn read(words: &[u64], packet: &Arc<Vec<u64>>) -> Result<Message, Malformed> {
         let mut reader = Reader::new(words);
         let (kind, slot) = reader.pair()?;
         let entry = Entry::read(&mut reader)?;
@@ -149,7 +157,7 @@ impl Message {
                         rate: f32::from_bits(rate),
                         step,
                     },
-                    part: reader.rest().into(),
+                    part: Excerpt::of(packet, reader.rest()),
                 }
             }
             COPY_BEGIN => Deed::CopyBegin,
@@ -254,5 +262,5 @@ pub trait Streams {
     fn put(&mut self, to: Server, message: Message) -> u64;
 
     /// Whether a server has accepted so much that more may be put into its stream.
-    fn has_room(&self, to: Server) -> bool;
+    fn has_room(&mut self, to: Server) -> bool;
 }

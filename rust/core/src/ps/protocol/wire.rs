@@ -13,6 +13,8 @@
         clippy::unwrap_used
     )
 )]
+use std::sync::Arc;
+
 use crate::net::frame::MESSAGE;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
@@ -500,9 +502,9 @@ pub fn put_message(words: &mut Vec<u64>, message: &Message) {
     }
 }
 
-/// Read the next message of a stream.
-pub fn message(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
+/// Read the next message of a stream, which lies in a packet.
+pub fn message(reader: &mut Reader<'_>, packet: &Arc<Vec<u64>>) -> Result<Message, Malformed> {
     let length = reader.word()?;
     let length = usize::try_from(length).map_err(|_| Malformed("a message is endless"))?;
-    Message::read(reader.words(length)?)
+    Message::read(reader.words(length)?, packet)
 }

@@ -11,21 +11,26 @@
         clippy::unwrap_used
     )
 )]
+use std::sync::Arc;
+
 use crate::net::channel::Packet;
 use crate::net::frame::{Kind, MESSAGE};
+use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::wire::{self, Ask, Dense};
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
-/// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
+/// Apply the pushes of an ask, which came in a message; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
 /// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
 pub fn answer(
     node: &Node,
     request: u32,
+    message: &Arc<Vec<u64>>,
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
 ) -> Result<(Vec<Packet>, bool), Broken> {
     node.step(ask.pushes.iter().map(|push| push.slot))?;
+    let mut pushes = node.pushes();
     let answers: Vec<(u32, Answer)> = ask
         .pushes
         .iter()
@@ -35,10 +40,17 @@ pub fn answer(
                 seen: push.seen,
                 ..ask.head
             };
-            let answer = node.push(push.slot, &head, push.term, push.words, ticket)?;
+            let answer = pushes.push(
+                push.slot,
+                &head,
+                push.term,
+                &Excerpt::of(message, push.words),
+                ticket,
+            )?;
             Some((push.slot, answer))
         })
         .collect();
+    drop(pushes);
     let mut packets = Vec::new();
     let waits = match rows(node, request, ask)? {
         Reading::Wait => true,
@@ -261,7 +273,10 @@ mod tests {
             pace: Pace { rate: 1.0, step: 0 },
             seen: UNSEEN,
         };
-        assert_eq!(node.push(1, &head, 1, &words, 0), Some(Answer::Applied));
+        assert_eq!(
+            node.pushes().push(1, &head, 1, &words.into(), 0),
+            Some(Answer::Applied)
+        );
         let large = of_slot(WIDE, 0).next().unwrap();
         let list = Pull {
             slot: 1,

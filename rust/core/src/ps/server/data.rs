@@ -11,11 +11,11 @@
     )
 )]
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::ps::memory::table::Table;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::part::{Part, Sum};
 use crate::ps::protocol::stamps::{Stamp, Stamps};
 use crate::ps::protocol::words::{Reader, pair, put_halves, put_numbers};
@@ -39,7 +39,7 @@ struct Variable {
 pub struct Kept {
     pub pace: Pace,
     /// Of its part.
-    pub words: Arc<[u64]>,
+    pub words: Excerpt,
 }
 
 /// The content of a slot.
@@ -178,7 +178,7 @@ impl Data {
     }
 
     /// Keep a push for its step, which is that of its pace (rule A2).
-    pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Arc<[u64]>) {
+    pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Excerpt) {
         self.count_change();
         self.stamps.add(stamp);
         self.kept.insert((pace.step, stamp), Kept { pace, words });

@@ -20,6 +20,7 @@ use crate::net::endpoint::lock;
 use crate::net::wake::Wake;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::steps::{Confirmed, Need, WHOLE};
 use crate::ps::protocol::stream::{Deed, Message, Outgoing, Streams};
@@ -28,6 +29,9 @@ use crate::ps::server::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticke
 
 /// Words that may wait for one server's acceptance: 64 MiB. Pushes are asked to come again then, and copies wait.
 const ROOM: usize = 8 << 20;
+
+/// Words of one packet of a stream: messages are put together up to 256 KiB.
+pub const PACKET: usize = 32 * 1024;
 
 /// Slots in which a push makes its server look for old rows, if it is time to.
 const SWEPT: usize = 16;
@@ -138,19 +142,75 @@ pub struct Node {
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
 
-struct Ways<'a>(&'a Node);
+/// The streams to other servers, for changes that come one after the other. Who sends a stream is woken when there is enough for a packet,
+/// and when the changes end: woken for each it would send hardly more than one at a time.
+#[derive(Debug)]
+struct Ways<'a> {
+    node: &'a Node,
+    /// The stream that was used last, which is mostly the next one too.
+    last: Option<(Server, Arc<Way>)>,
+    /// Words that were put into it, and of which its sender does not know.
+    unsaid: Option<usize>,
+}
+
+impl<'a> Ways<'a> {
+    fn of(node: &'a Node) -> Ways<'a> {
+        Ways {
+            node,
+            last: None,
+            unsaid: None,
+        }
+    }
+
+    fn way(&mut self, to: Server) -> Arc<Way> {
+        match &self.last {
+            Some((server, way)) if *server == to => way.clone(),
+            _ => {
+                self.say();
+                let way = self.node.way(to);
+                self.last = Some((to, way.clone()));
+                way
+            }
+        }
+    }
+
+    /// Wake the sender of the stream that was used last, if there is anything new for it.
+    fn say(&mut self) {
+        if let (Some(_), Some((_, way))) = (self.unsaid.take(), &self.last) {
+            way.wake.raise();
+        }
+    }
+}
 
 impl Streams for Ways<'_> {
     fn put(&mut self, to: Server, message: Message) -> u64 {
-        let way = self.0.way(to);
+        let (way, size) = (self.way(to), message.size());
         let number = way.outgoing().push(message);
-        way.wake.raise();
+        let unsaid = self.unsaid.unwrap_or(0).saturating_add(size);
+        self.unsaid = Some(unsaid);
+        if unsaid >= PACKET {
+            self.say();
+        }
         number
     }
 
-    fn has_room(&self, to: Server) -> bool {
-        self.0.way(to).outgoing().words() < ROOM
+    fn has_room(&mut self, to: Server) -> bool {
+        self.way(to).outgoing().words() < ROOM
     }
+}
+
+impl Drop for Ways<'_> {
+    fn drop(&mut self) {
+        self.say();
+    }
+}
+
+/// Parts of pushes that are applied one after the other.
+#[derive(Debug)]
+pub struct Pushes<'a> {
+    ways: Ways<'a>,
+    /// As they were at the beginning.
+    bounds: Bounds,
 }
 
 impl Node {
@@ -277,7 +337,7 @@ impl Node {
 
     fn step_to(&self, slot: u32, roll_back: u64, steps: u64) -> std::result::Result<(), Broken> {
         match self.slots.get(slot as usize) {
-            Some(slot) => lock(slot).step(&self.catalog, roll_back, steps, &mut Ways(self)),
+            Some(slot) => lock(slot).step(&self.catalog, roll_back, steps, &mut Ways::of(self)),
             None => Ok(()),
         }
     }
@@ -304,41 +364,12 @@ impl Node {
         }
     }
 
-    /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.
-    pub fn push(
-        &self,
-        slot: u32,
-        head: &Head,
-        term: u64,
-        words: &[u64],
-        ticket: Ticket,
-    ) -> Option<Answer> {
-        let Some(one) = self.slots.get(slot as usize) else {
-            return Some(Answer::Refused(format!("there is no slot {slot}")));
-        };
-        let bounds = self.bounds();
-        let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
-        if head.roll_back > bounds.roll_back || head.low.max(task) > bounds.tasks {
-            return Some(Answer::Busy);
+    /// Begin to apply parts of pushes.
+    pub fn pushes(&self) -> Pushes<'_> {
+        Pushes {
+            ways: Ways::of(self),
+            bounds: self.bounds(),
         }
-        // A lower watermark closes fewer tasks: a push may always have been sent before its client knew of more (R10).
-        let head = &Head {
-            low: head.low.min(bounds.low),
-            ..*head
-        };
-        let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
-        if let Some(expiry) = self.catalog.policy().expiry {
-            // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
-            let turn = self.turn.fetch_add(SWEPT, Ordering::Relaxed);
-            let turns = self.slots.iter().cycle();
-            for slot in turns
-                .skip(turn.checked_rem(self.slots.len()).unwrap_or(0))
-                .take(SWEPT.min(self.slots.len()))
-            {
-                lock(slot).sweep(expiry, head.pace.step, &mut Ways(self));
-            }
-        }
-        answer
     }
 
     /// Call `look` with a slot, `None` if there is no such; nobody else has it meanwhile.
@@ -446,7 +477,7 @@ impl Node {
     pub fn copy(&self, slot: u32, to: Server, term: u64, hands_over: bool) -> bool {
         self.slots
             .get(slot as usize)
-            .is_some_and(|slot| lock(slot).copy(to, term, hands_over, &mut Ways(self)))
+            .is_some_and(|slot| lock(slot).copy(to, term, hands_over, &mut Ways::of(self)))
     }
 
     /// Put the next piece of a copy under way into its stream.
@@ -454,7 +485,7 @@ impl Node {
         self.slots
             .get(slot as usize)
             .map_or(Progress::Over, |slot| {
-                lock(slot).go_on_copying(&self.catalog, &mut Ways(self))
+                lock(slot).go_on_copying(&self.catalog, &mut Ways::of(self))
             })
     }
 
@@ -471,6 +502,46 @@ impl Node {
     pub fn expire(&self, slot: u32, time: u32) -> bool {
         self.slots
             .get(slot as usize)
-            .is_some_and(|slot| lock(slot).expire(time, &mut Ways(self)))
+            .is_some_and(|slot| lock(slot).expire(time, &mut Ways::of(self)))
+    }
+}
+
+impl Pushes<'_> {
+    /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.
+    pub fn push(
+        &mut self,
+        slot: u32,
+        head: &Head,
+        term: u64,
+        words: &Excerpt,
+        ticket: Ticket,
+    ) -> Option<Answer> {
+        let node = self.ways.node;
+        let Some(one) = node.slots.get(slot as usize) else {
+            return Some(Answer::Refused(format!("there is no slot {slot}")));
+        };
+        let bounds = self.bounds;
+        let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
+        if head.roll_back > bounds.roll_back || head.low.max(task) > bounds.tasks {
+            return Some(Answer::Busy);
+        }
+        // A lower watermark closes fewer tasks: a push may always have been sent before its client knew of more (R10).
+        let head = &Head {
+            low: head.low.min(bounds.low),
+            ..*head
+        };
+        let answer = lock(one).push(&node.catalog, head, term, words, ticket, &mut self.ways);
+        if let Some(expiry) = node.catalog.policy().expiry {
+            // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
+            let turn = node.turn.fetch_add(SWEPT, Ordering::Relaxed);
+            let turns = node.slots.iter().cycle();
+            for slot in turns
+                .skip(turn.checked_rem(node.slots.len()).unwrap_or(0))
+                .take(SWEPT.min(node.slots.len()))
+            {
+                lock(slot).sweep(expiry, head.pace.step, &mut self.ways);
+            }
+        }
+        answer
     }
 }

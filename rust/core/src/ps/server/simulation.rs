@@ -2,6 +2,8 @@
 //! that are made in it on purpose. Only with the feature `simulation`, which no wheel has.
 use std::str::FromStr;
 
+use std::sync::Arc;
+
 use crate::net::channel::Packet;
 use crate::net::frame::Kind;
 use crate::ps::protocol::catalog::Catalog;
@@ -80,7 +82,7 @@ impl From<Unheard> for Stopped {
 pub struct Peer {
     node: Node,
     /// Asks whose rows wait: connection, request, words.
-    parked: Vec<(u32, u32, Vec<u64>)>,
+    parked: Vec<(u32, u32, Arc<Vec<u64>>)>,
     mistake: Option<Mistake>,
 }
 
@@ -107,11 +109,12 @@ impl Peer {
 
     /// Take an ask that came on a connection.
     pub fn ask(&mut self, queue: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
-        let words = words(bytes);
+        let words = Arc::new(words(bytes));
         let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| process::workers::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
-        let (mut packets, mut waits) = answering::answer(&self.node, request, &ask, tickets)?;
+        let (mut packets, mut waits) =
+            answering::answer(&self.node, request, &words, &ask, tickets)?;
         if waits
             && self.makes(Mistake::ReadsEarly)
             && let Reading::Rows(rows) = self.rows(request, &ask)?
@@ -184,12 +187,12 @@ impl Peer {
 
     /// Hear messages of another server's stream.
     pub fn hear(&mut self, from: Server, number: u64, bytes: &[u8]) -> Result<Outcome, Stopped> {
-        let words = words(bytes);
+        let words = Arc::new(words(bytes));
         let mut reader = Reader::new(&words);
         let mut told = Vec::new();
         let mut number = number;
         while !reader.is_empty() {
-            let mut message = wire::message(&mut reader)?;
+            let mut message = wire::message(&mut reader, &words)?;
             self.mistake_message(&mut message);
             self.node.hear(from, number, &message, &mut told)?;
             self.mistake_copy(&message);

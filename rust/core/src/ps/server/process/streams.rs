@@ -10,13 +10,11 @@ use crate::net::frame::{Kind, Lost, Malformed};
 use crate::net::handshake::{Hello, Purpose};
 use crate::net::tls::Role;
 use crate::net::wake::{ignore_signals, readable, wait};
+use crate::ps::protocol::stream::Message;
 use crate::ps::protocol::words::Reader;
 use crate::ps::protocol::{error, placement, wire};
-use crate::ps::server::node::{Unheard, Way};
+use crate::ps::server::node::{PACKET, Unheard, Way};
 use crate::ps::server::slot::Progress;
-
-/// Words of one packet of a stream: messages are put together up to 256 KiB.
-const PACKET: usize = 32 * 1024;
 
 /// Packets of a stream under way in the kernel and here; the rest waits as messages.
 const UNDER_WAY: usize = 4;
@@ -43,10 +41,11 @@ impl Shared {
                     return Err(Malformed::Content.into());
                 }
                 known = Some(packet.mark);
-                let mut reader = Reader::new(&packet.words);
+                let words = Arc::new(packet.words);
+                let mut reader = Reader::new(&words);
                 let mut number = packet.number;
                 while !reader.is_empty() {
-                    if let Err(unheard) = self.hear_next(from, number, &mut reader) {
+                    if let Err(unheard) = self.hear_next(from, number, &mut reader, &words) {
                         // Whether the sender is confused or this server, what it has accepted so far stays, and the sender has no answer
                         // to the rest: if it can't go on, it says so to the master, who has the slots copied elsewhere (rule R6).
                         let why = format!("its stream ends at message {number}: {unheard}");
@@ -55,7 +54,7 @@ impl Shared {
                     }
                     number = number.saturating_add(1);
                 }
-                channel.reuse(packet.words);
+                reuse(channel, words);
             }
             if let Some(known) = known {
                 self.acknowledge(from, known, channel)?;
@@ -75,8 +74,9 @@ impl Shared {
         from: placement::Server,
         number: u64,
         reader: &mut Reader<'_>,
+        packet: &Arc<Vec<u64>>,
     ) -> std::result::Result<(), Unheard> {
-        let message = wire::message(reader)?;
+        let message = wire::message(reader, packet)?;
         if message.entry.primary != from {
             return Err(error::Malformed("it is of a slot whose primary is another server").into());
         }
@@ -211,17 +211,32 @@ impl Shared {
     }
 }
 
+/// Let a connection use the memory of a message again, unless a part of it is still needed.
+pub(super) fn reuse(channel: &mut Channel, message: Arc<Vec<u64>>) {
+    if let Ok(words) = Arc::try_unwrap(message) {
+        channel.reuse(words);
+    }
+}
+
 /// Return the next messages of a stream as one packet of about so many words, and go on behind them.
 pub(in crate::ps::server) fn packet(way: &Way, next: &mut u64, room: usize) -> Option<Packet> {
     let outgoing = way.outgoing();
     let number = *next;
-    let mut words = Vec::new();
-    while words.len() < room
-        && let Some(message) = outgoing.get(*next)
-    {
+    // Grown step by step it would be copied each time.
+    let mut taken: usize = 0;
+    let messages = (number..).map_while(|number| outgoing.get(number));
+    let messages: Vec<&Message> = messages
+        .take_while(|message| {
+            let has_room = taken < room;
+            taken = taken.saturating_add(message.room());
+            has_room
+        })
+        .collect();
+    let mut words = Vec::with_capacity(taken);
+    for message in &messages {
         wire::put_message(&mut words, message);
-        *next = next.saturating_add(1);
     }
+    *next = next.saturating_add(messages.len() as u64);
     let mark = outgoing.first();
     (*next > number).then_some(Packet {
         kind: Kind::Stream,

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::streams::reuse;
 use super::{HALF_SILENCE, Shared};
 use crate::net::channel::{Channel, Packet};
 use crate::net::endpoint::lock;
@@ -32,7 +33,7 @@ struct Parked {
     request: u32,
     need: Need,
     roll_back: u64,
-    words: Vec<u64>,
+    message: Arc<Vec<u64>>,
 }
 
 /// Name the part of a push for a slot that came with a request of a connection.
@@ -81,14 +82,15 @@ impl Shared {
                 if packet.kind != Kind::Ask || backlog > BACKLOG {
                     return Err(Malformed::Content.into());
                 }
-                let ask = Ask::read(&packet.words, self.node.catalog())
-                    .map_err(|_| Malformed::Content)?;
+                let message = Arc::new(packet.words);
+                let ask =
+                    Ask::read(&message, self.node.catalog()).map_err(|_| Malformed::Content)?;
                 let request = packet.number as u32;
                 if self.node.confirm(&ask.confirmed) {
                     self.wake_queues();
                 }
                 let tickets = |slot| ticket(number, request, slot);
-                let answered = answering::answer(&self.node, request, &ask, tickets);
+                let answered = answering::answer(&self.node, request, &message, &ask, tickets);
                 let (packets, waits) = match answered {
                     Ok(answered) => answered,
                     Err(broken) => {
@@ -104,10 +106,10 @@ impl Shared {
                         request,
                         need: ask.need,
                         roll_back: ask.confirmed.roll_back(),
-                        words: packet.words,
+                        message,
                     });
                 } else {
-                    channel.reuse(packet.words);
+                    reuse(channel, message);
                 }
                 if self.see_to_streams().is_err() {
                     return Ok(());
@@ -179,14 +181,15 @@ impl Shared {
                 parked.push(one);
                 continue;
             }
-            let ask = Ask::read(&one.words, self.node.catalog()).map_err(|_| Malformed::Content)?;
+            let ask =
+                Ask::read(&one.message, self.node.catalog()).map_err(|_| Malformed::Content)?;
             match answering::rows(&self.node, one.request, &ask) {
                 Ok(Reading::Wait) => parked.push(one),
                 Ok(Reading::Rows(packet)) => {
                     packet
                         .into_iter()
                         .try_for_each(|packet| channel.send(packet))?;
-                    channel.reuse(one.words);
+                    reuse(channel, one.message);
                 }
                 Err(broken) => {
                     self.dispatch(Err(broken));
