@@ -57,6 +57,7 @@ from elasticdl.control.transport.keys import data_key
 from elasticdl.data.plan.tasks import ENDLESS
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import MasterAway
+from elasticdl.job.heap import keep_freed_memory
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.ps.placement import first
 
@@ -390,6 +391,7 @@ def worker_name(number: int) -> str:
 
 def be_server(number: int, folder: Path) -> None:
     """Serve until the process is killed."""
+    keep_freed_memory()
     core = importlib.import_module("elasticdl._core")
     server = core.ParameterServer(core.Listener(address(folder, number)), number, TOKEN, catalog())
     slots: list[tuple[int, int]] = []
@@ -416,6 +418,7 @@ class Worker:
 
     def __init__(self, number: int, data: Path) -> None:
         """Read the minibatches; connections are made with the first order."""
+        keep_freed_memory()
         self._core: Any = importlib.import_module("elasticdl._core")
         self._number = number
         self._catalog = catalog()

@@ -1,5 +1,5 @@
 //! One minibatch's ids of a table: each once, those of a slot together, so that what goes to or comes from a slot is one piece of memory.
-use crate::ps::memory::hash::mix;
+use crate::ps::memory::hash::GOLDEN;
 use crate::ps::memory::prefetch::prefetch;
 use crate::ps::protocol::catalog::Catalog;
 
@@ -16,6 +16,12 @@ pub struct Batch {
 const NOBODY: u32 = u32::MAX;
 /// Ids whose cells are brought near together.
 const GROUP: usize = 16;
+
+/// Return a number whose low bits depend on all of the id's, as well as a table for one minibatch needs it: Knuth's multiplicative hash.
+#[inline]
+fn spread(id: u64) -> u64 {
+    (id ^ (id >> 32)).wrapping_mul(GOLDEN) >> 32
+}
 
 /// The ids found so far, to each the place where it was found first.
 struct Seen {
@@ -51,6 +57,26 @@ impl Seen {
         }
     }
 
+    /// Append the places of a group of ids.
+    ///
+    /// Most were found before, in the first cell that is looked at, but which of them nobody can guess: that is found out for all
+    /// without a branch, and those that are left come afterwards, in their order.
+    #[inline]
+    fn places(&mut self, group: &[u64], hashes: &[u64; GROUP], inverse: &mut Vec<u32>) {
+        let (mut places, mut left, mut count) = ([0; GROUP], [0_u8; GROUP], 0);
+        for (at, (id, hash)) in group.iter().zip(hashes).enumerate() {
+            let (found, place) = self.cells[self.cell(*hash)];
+            places[at] = place;
+            left[count & (GROUP - 1)] = at as u8;
+            count += usize::from((found != *id) | (place == NOBODY));
+        }
+        for at in &left[..count] {
+            let at = usize::from(*at) & (GROUP - 1);
+            places[at] = self.place(group[at], hashes[at]);
+        }
+        inverse.extend_from_slice(&places[..group.len()]);
+    }
+
     fn add(&mut self, at: usize, id: u64) -> u32 {
         let place = self.ids.len() as u32;
         self.cells[at] = (id, place);
@@ -66,7 +92,7 @@ impl Seen {
         self.cells.clear();
         self.cells.resize(size, (0, NOBODY));
         for (place, id) in self.ids.iter().enumerate() {
-            let mut at = self.cell(mix(*id));
+            let mut at = self.cell(spread(*id));
             while self.cells[at].1 != NOBODY {
                 at = (at + 1) & (size - 1);
             }
@@ -83,11 +109,10 @@ impl Batch {
         for group in ids.chunks(GROUP) {
             let mut hashes = [0; GROUP];
             for (id, hash) in group.iter().zip(&mut hashes) {
-                *hash = mix(*id);
+                *hash = spread(*id);
                 prefetch(&seen.cells[seen.cell(*hash)]);
             }
-            let hashed = group.iter().zip(hashes);
-            inverse.extend(hashed.map(|(id, hash)| seen.place(*id, hash)));
+            seen.places(group, &hashes, &mut inverse);
         }
         let found = seen.ids;
         let slots: Vec<u32> = found
@@ -170,6 +195,17 @@ mod tests {
     use crate::ps::memory::initial::Initial;
     use crate::ps::memory::optimizer::Rule;
     use crate::ps::protocol::catalog::Table;
+
+    #[test]
+    fn ids_that_differ_in_few_bits_are_spread() {
+        for shift in 0..=48 {
+            let mut cells = vec![0; 1 << 12];
+            for id in 0..1 << 11 {
+                cells[spread(id << shift) as usize & ((1 << 12) - 1)] += 1;
+            }
+            assert!(cells.iter().all(|held| *held <= 16), "shifted by {shift}");
+        }
+    }
 
     proptest! {
         #[test]
