@@ -7,9 +7,11 @@
 //! the least that the protocol needs; the real one is simulated with the real servers elsewhere.
 use std::collections::{BTreeMap, BTreeSet};
 
+use elasticdl_core::bfloat::{BFloat16, convert};
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{Dense, Part, Rows};
 use elasticdl_core::ps::protocol::placement::{Entry, Server};
 use elasticdl_core::ps::protocol::stamps::Stamp;
@@ -484,12 +486,20 @@ impl World {
         let mut words = Vec::new();
         let mut gradient = [0.0; COLUMNS];
         gradient[column(stamp)] = -1.0;
+        // A one has all its bits either way.
+        let mut short = [BFloat16::from(0.0); 2 * COLUMNS];
         let both = [gradient, gradient].concat();
+        convert(&both, &mut short);
+        let is_short = stamp.task % 2 == 1;
+        let numbers = |rows: usize| match is_short {
+            true => Numbers::Short(&short[..rows * COLUMNS]),
+            false => Numbers::Long(&both[..rows * COLUMNS]),
+        };
         let mut part = Part {
             rows: vec![Rows {
                 table: 0,
                 ids: &self.ids[slot as usize],
-                gradients: &both,
+                gradients: numbers(2),
             }],
             dense: vec![],
         };
@@ -498,12 +508,12 @@ impl World {
             part.dense.push(Dense {
                 variable: 0,
                 is_first: true,
-                numbers: &zeros,
+                numbers: Numbers::Long(&zeros),
             });
             part.dense.push(Dense {
                 variable: 0,
                 is_first: false,
-                numbers: &gradient,
+                numbers: numbers(1),
             });
         }
         part.write(&mut words);
@@ -1007,7 +1017,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         dense: vec![Dense {
             variable: 0,
             is_first: true,
-            numbers: &[0.0; COLUMNS],
+            numbers: Numbers::Long(&[0.0; COLUMNS]),
         }],
     };
     let mut words = Vec::new();
