@@ -260,7 +260,14 @@ class WorkerProcess(MemberProcess):
         return PsWorker(
             member=PsMember(self.id, self.name, order, pacing, settings),
             adapter=adapter,
-            client=ParameterClient(self.name, key, adapter.catalog.core(), place.identity),
+            client=ParameterClient(
+                self.name,
+                key,
+                adapter.catalog.core(),
+                place.identity,
+                short_gradients=spec.short_gradients,
+                short_rows=spec.short_rows,
+            ),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             evaluating=evaluating,
             audit=PsAuditLog(Path(spec.audit), self.name, self.id, self.note) if spec.audit else None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Policy, Table};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{Part, Rows};
 use elasticdl_core::ps::protocol::placement::Entry;
 use elasticdl_core::ps::protocol::stamps::Stamp;
@@ -66,7 +67,7 @@ impl Pair {
         part.rows.push(Rows {
             table: 0,
             ids: &ids,
-            gradients: &[-1.0],
+            gradients: Numbers::Long(&[-1.0]),
         });
         self.push_part(&part, step, seen)
     }

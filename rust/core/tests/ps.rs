@@ -8,9 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use elasticdl_core::bfloat::{BFloat16, convert};
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{Dense, Part, Rows};
 use elasticdl_core::ps::protocol::placement::{Entry, Server};
 use elasticdl_core::ps::protocol::stamps::Stamp;
@@ -485,12 +487,20 @@ impl World {
         let mut words = Vec::new();
         let mut gradient = [0.0; COLUMNS];
         gradient[column(stamp)] = -1.0;
+        // A one has all its bits either way.
+        let mut short = [BFloat16::from(0.0); 2 * COLUMNS];
         let both = [gradient, gradient].concat();
+        convert(&both, &mut short);
+        let is_short = stamp.task % 2 == 1;
+        let numbers = |rows: usize| match is_short {
+            true => Numbers::Short(&short[..rows * COLUMNS]),
+            false => Numbers::Long(&both[..rows * COLUMNS]),
+        };
         let mut part = Part {
             rows: vec![Rows {
                 table: 0,
                 ids: &self.ids[slot as usize],
-                gradients: &both,
+                gradients: numbers(2),
             }],
             dense: vec![],
         };
@@ -499,12 +509,12 @@ impl World {
             part.dense.push(Dense {
                 variable: 0,
                 is_first: true,
-                numbers: &zeros,
+                numbers: Numbers::Long(&zeros),
             });
             part.dense.push(Dense {
                 variable: 0,
                 is_first: false,
-                numbers: &gradient,
+                numbers: numbers(1),
             });
         }
         part.write(&mut words);
@@ -1008,7 +1018,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         dense: vec![Dense {
             variable: 0,
             is_first: true,
-            numbers: &[0.0; COLUMNS],
+            numbers: Numbers::Long(&[0.0; COLUMNS]),
         }],
     };
     let mut words = Vec::new();

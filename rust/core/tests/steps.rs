@@ -438,6 +438,8 @@ impl World {
                     chunk: Some(stamp),
                     need,
                     batches: vec![batch(stamp)],
+                    // Counts have all their bits either way.
+                    is_short: stamp.task % 3 == 1,
                     ..Wanted::default()
                 };
                 worker.tracker.begin(now, worker.ticket, Some(wanted), None);
@@ -716,7 +718,14 @@ fn push(worker: &mut Worker, now: Instant, catalog: &Catalog, stamp: Stamp) {
         },
         seen: UNSEEN,
     };
-    let pushed = Pushed::new(catalog, head, &[(batch, gradients.into())], &[], false);
+    let pushed = Pushed::new(
+        catalog,
+        stamp.task % 2 == 1,
+        head,
+        &[(batch, gradients.into())],
+        &[],
+        false,
+    );
     let pushed = pushed.confirming(confirms(stamp));
     worker.tracker.begin(now, worker.ticket, None, Some(pushed));
 }
@@ -840,7 +849,14 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         seen: UNSEEN,
     };
     let batch = Arc::new(Batch::new(&catalog(), 0, &ids(stamp)[..1]));
-    let pushed = Pushed::new(&catalog(), head, &[(batch, vec![1.0].into())], &[], false);
+    let pushed = Pushed::new(
+        &catalog(),
+        false,
+        head,
+        &[(batch, vec![1.0].into())],
+        &[],
+        false,
+    );
     assert_eq!(
         peer.node()
             .pushes()

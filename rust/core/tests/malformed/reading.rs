@@ -75,9 +75,8 @@ fn an_answer_larger_than_a_message_is_not_asked_for() {
         pulls: vec![Pull {
             slot: 0,
             term: 1,
-            rows: vec![],
             dense: vec![known; times],
-            listed: None,
+            ..Pull::default()
         }],
         pushes: vec![],
     };

@@ -57,7 +57,7 @@ fn a_stream_with_wrong_versions_ends_and_its_server_goes_on() {
     };
     backup.learn([], [(slot, entry)], Bounds::NONE).unwrap();
     let ids: Vec<u64> = (0..100).collect();
-    let part: Excerpt = part_of(&catalog(), slot, &ids, true).into();
+    let part: Excerpt = part_of(&catalog(), slot, &ids, true, true).into();
     let push = |task| Deed::Push {
         stamp: Some(Stamp { task, chunk: 0 }),
         low: 0,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use elasticdl_core::net::frame::{Header, Kind};
 use elasticdl_core::net::handshake::Purpose;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Variable};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{self, Part};
 use elasticdl_core::ps::protocol::stamps::Stamp;
 use elasticdl_core::ps::protocol::steps::{Confirmed, Need};
@@ -117,7 +118,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         dense: vec![part::Dense {
             variable: 0,
             is_first: true,
-            numbers: &numbers,
+            numbers: Numbers::Long(&numbers),
         }],
     };
     let mut words = Vec::new();
@@ -197,7 +198,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
     let most = u64::MAX;
     let mut stream = stranger(&server, Purpose::Parameters);
     let slot = catalog().slot_of_row(0, 1);
-    let part = part_of(&catalog(), slot, &[1], false);
+    let part = part_of(&catalog(), slot, &[1], false, false);
     for (head, confirmed, need, is_push) in [
         (head(0, most, 0), nothing.clone(), no_need, true),
         (head(0, TASKS + 1, 0), nothing.clone(), no_need, true),

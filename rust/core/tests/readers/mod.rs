@@ -97,8 +97,8 @@ pub fn catalog() -> Catalog {
     )
 }
 
-/// The pulls that answers of `What::Rows` are read against.
-pub fn asked() -> Vec<Pull<'static>> {
+/// The pulls that answers of `What::Rows` are read against, of rows of either kind.
+pub fn asked(is_short: bool) -> Vec<Pull<'static>> {
     let known = |variable| Known {
         variable,
         primary_epoch: 1,
@@ -108,6 +108,7 @@ pub fn asked() -> Vec<Pull<'static>> {
         slot,
         term: 1,
         rows,
+        is_short,
         dense,
         listed: None,
     };
@@ -162,7 +163,9 @@ pub fn read_words(what: What, words: &[u64]) -> bool {
         }
         What::Ask => is_ask(words, &catalog),
         What::Part => (0..SLOTS).any(|slot| is_part(words, &catalog, slot)),
-        What::Rows => is_rows(words, &catalog),
+        What::Rows => [false, true]
+            .map(|is_short| is_rows(words, &catalog, is_short))
+            .contains(&true),
         What::Answers => {
             let mut reader = Reader::new(words);
             while !reader.is_empty() {
@@ -209,9 +212,9 @@ fn is_part(words: &[u64], catalog: &Catalog, slot: u32) -> bool {
     true
 }
 
-fn is_rows(words: &[u64], catalog: &Catalog) -> bool {
+fn is_rows(words: &[u64], catalog: &Catalog, is_short: bool) -> bool {
     let mut reader = Reader::new(words);
-    for asked in asked() {
+    for asked in asked(is_short) {
         match wire::pulled(&mut reader, catalog, &asked) {
             Ok(Pulled::Rows(found)) => assert_eq!(found.dense.len(), asked.dense.len()),
             Ok(Pulled::Elsewhere | Pulled::Refused(_)) => {}

@@ -728,7 +728,7 @@ mod tests {
         dense: Dense<'_>,
     ) -> Vec<(Ticket, Vec<f32>)> {
         let mut words = Vec::new();
-        wire::put_rows(&mut words, 0, false, (1, 5), 0);
+        wire::put_rows::<f32>(&mut words, 0, false, (1, 5), 0);
         wire::put_dense(&mut words, 0, dense);
         tracker
             .take(Instant::now(), 1, Kind::Rows, number.into(), &words)
@@ -832,7 +832,7 @@ mod tests {
             stamp: Some(Stamp { task: 0, chunk: 0 }),
             ..NOTHING
         };
-        let pushed = Pushed::new(&catalog, head, &[], &dense, false);
+        let pushed = Pushed::new(&catalog, false, head, &[], &dense, false);
         let wanted = Wanted {
             variables: (0..12).collect(),
             ..Wanted::default()
@@ -874,7 +874,7 @@ mod tests {
                 roll_back,
                 ..NOTHING
             };
-            let pushed = Pushed::new(&catalog, head, &[], &[(0, &[1.0])], false);
+            let pushed = Pushed::new(&catalog, false, head, &[], &[(0, &[1.0])], false);
             tracker.begin(now, roll_back as u32, None, Some(pushed));
         }
         assert_eq!(tracker.take_news().ended, [(0, End::RolledBack)]);
@@ -896,7 +896,7 @@ mod tests {
                 stamp: Some(Stamp { task: 0, chunk: 0 }),
                 ..NOTHING
             };
-            let pushed = Pushed::new(&catalog, head, &[], &dense, false).confirming(1);
+            let pushed = Pushed::new(&catalog, false, head, &[], &dense, false).confirming(1);
             let is_stale = second == Answer::Stale;
             tracker.begin(now, ticket, None, Some(pushed));
             let request = tracker.due(now).0.remove(0);

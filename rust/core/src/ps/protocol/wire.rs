@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::net::frame::MESSAGE;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::numbers::{Numbers, flagged, make_room, unflagged, words_of};
 use crate::ps::protocol::placement::Entry;
 use crate::ps::protocol::stamps::Stamp;
 use crate::ps::protocol::steps::{Confirmed, Need};
@@ -45,6 +46,8 @@ pub struct Pull<'a> {
     pub term: u64,
     /// Tables, and the ids of each.
     pub rows: Vec<(usize, &'a [u64])>,
+    /// The rows are wanted as bfloat16.
+    pub is_short: bool,
     pub dense: Vec<Known>,
     /// The table of which all ids are wanted that have a row.
     pub listed: Option<usize>,
@@ -100,7 +103,7 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 
 impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
-    /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
+    /// (pulls, pushes); for each pull (slot, tables, flagged if rows are wanted short), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::with_capacity(self.room());
@@ -116,7 +119,8 @@ impl<'a> Ask<'a> {
         self.confirmed.write(&mut words);
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
-            words.push(pair(pull.slot, pull.rows.len() as u32));
+            let tables = flagged(pull.rows.len() as u32, pull.is_short);
+            words.push(pair(pull.slot, tables));
             let listed = pull
                 .listed
                 .map_or(0, |table| (table as u32).saturating_add(1));
@@ -214,13 +218,14 @@ impl<'a> Pull<'a> {
     /// Return the words that its answer takes at most, without the ids of a list, which only the server can count.
     pub fn answer(&self, catalog: &Catalog) -> usize {
         let of_variable = |known: &Known| sum([2, catalog.length(known.variable).div_ceil(2)]);
-        let rows = self.numbers(catalog).div_ceil(2);
+        let rows = words_of(self.numbers(catalog), self.is_short);
         let listed = usize::from(self.listed.is_some());
         sum(self.dense.iter().map(of_variable).chain([4, rows, listed]))
     }
 
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
         let (slot, tables) = reader.pair()?;
+        let (tables, is_short) = unflagged(tables);
         let term = reader.word()?;
         let (variables, listed) = reader.pair()?;
         let listed = (listed as usize).checked_sub(1);
@@ -230,6 +235,7 @@ impl<'a> Pull<'a> {
         let mut pull = Pull {
             slot,
             term,
+            is_short,
             listed,
             ..Pull::default()
         };
@@ -266,7 +272,7 @@ pub struct PulledRows<'a> {
     /// Of the slot.
     pub version: u64,
     /// The weights of all rows, table by table as they were asked for.
-    pub rows: &'a [f32],
+    pub rows: Numbers<'a>,
     pub dense: Vec<Dense<'a>>,
     /// The ids of the table that was to be listed.
     pub listed: &'a [u64],
@@ -313,20 +319,18 @@ pub fn put_impossible(words: &mut Vec<u64>, slot: u32, why: &str) {
     words.extend(text(why));
 }
 
-/// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong.
-pub fn put_rows(
+/// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong, which are of the
+/// kind that the pull wants.
+pub fn put_rows<N: bytemuck::Pod>(
     words: &mut Vec<u64>,
     slot: u32,
     has_chunk: bool,
     (primary_epoch, version): (u64, u64),
     count: usize,
-) -> &mut [f32] {
+) -> &mut [N] {
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
     words.extend([primary_epoch, version, count as u64]);
-    let at = words.len();
-    words.resize(at.saturating_add(count.div_ceil(2)), 0);
-    let (_, room) = words.split_at_mut(at);
-    bytemuck::cast_slice_mut(room).split_at_mut(count).0
+    make_room(words, count)
 }
 
 /// Append what is said of a variable, behind a slot's rows: (variable, kind), if it has changed version and numbers.
@@ -376,7 +380,7 @@ pub fn pulled<'a>(
     if reader.word()? != expected as u64 {
         return Err(Malformed("not as many rows as were asked for"));
     }
-    let rows = reader.numbers(expected)?;
+    let rows = reader.numbers_as(expected, asked.is_short)?;
     let mut dense = Vec::with_capacity(asked.dense.len());
     for known in &asked.dense {
         let (variable, kind) = reader.pair()?;

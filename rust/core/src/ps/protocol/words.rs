@@ -13,6 +13,7 @@
     )
 )]
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::numbers::{Numbers, words_of};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("frames and snapshots are little endian, and rows are used in place");
@@ -60,6 +61,16 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.words.split_at_checked(count).ok_or(CUT_OFF)?;
         self.words = rest;
         Ok(taken)
+    }
+
+    /// Return the next numbers, which take whole words, as long or short ones.
+    pub fn numbers_as(&mut self, count: usize, is_short: bool) -> Result<Numbers<'a>, Malformed> {
+        if !is_short {
+            return Ok(Numbers::Long(self.numbers(count)?));
+        }
+        let words = self.words(words_of(count, is_short))?;
+        let numbers = bytemuck::cast_slice(words).get(..count).ok_or(CUT_OFF)?;
+        Ok(Numbers::Short(numbers))
     }
 
     /// Return the next numbers, which take whole words.

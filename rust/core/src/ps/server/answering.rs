@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 use crate::net::channel::Packet;
 use crate::net::frame::{Kind, MESSAGE};
+use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::excerpt::Excerpt;
-use crate::ps::protocol::wire::{self, Ask, Dense};
+use crate::ps::protocol::numbers::words_of;
+use crate::ps::protocol::wire::{self, Ask, Dense, Pull};
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
@@ -98,7 +100,10 @@ pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken>
 fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let catalog = node.catalog();
     // A slot's rows have a head of four words, and fill their last word perhaps by half.
-    let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
+    let rooms = ask
+        .pulls
+        .iter()
+        .map(|pull| words_of(pull.numbers(catalog), pull.is_short));
     let room = rooms.map(|room| room.saturating_add(5)).sum();
     let mut words = Vec::with_capacity(room);
     let is_believed = node.believes(&ask.need, &ask.confirmed);
@@ -129,18 +134,30 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 return None;
             }
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
-            let count = pull.numbers(catalog);
-            let mut numbers = wire::put_rows(
-                &mut words,
-                pull.slot,
-                has_chunk,
-                (entry.primary_epoch, data.version),
-                count,
-            );
-            for (table, ids) in &pull.rows {
-                let of_table;
-                (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
-                data.pull(catalog, *table, ids, of_table);
+            let versions = (entry.primary_epoch, data.version);
+            let words = &mut words;
+            if pull.is_short {
+                put_rows(
+                    words,
+                    catalog,
+                    pull,
+                    has_chunk,
+                    versions,
+                    |table, ids, out| {
+                        data.pull_short(catalog, table, ids, out);
+                    },
+                )?;
+            } else {
+                put_rows(
+                    words,
+                    catalog,
+                    pull,
+                    has_chunk,
+                    versions,
+                    |table, ids, out| {
+                        data.pull(catalog, table, ids, out);
+                    },
+                )?;
             }
             for known in &pull.dense {
                 let dense = match data.variable(catalog, known.variable) {
@@ -153,10 +170,10 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                     }
                     Some((weights, version)) => Dense::Changed { version, weights },
                 };
-                wire::put_dense(&mut words, known.variable, dense);
+                wire::put_dense(words, known.variable, dense);
             }
             if let Some(ids) = listed {
-                wire::put_listed(&mut words, &ids);
+                wire::put_listed(words, &ids);
             }
             Some(())
         });
@@ -165,6 +182,25 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
         }
     }
     words
+}
+
+/// Append the rows of a pull as numbers of a kind; `take` puts those of a table where they belong.
+fn put_rows<N: bytemuck::Pod>(
+    words: &mut Vec<u64>,
+    catalog: &Catalog,
+    pull: &Pull<'_>,
+    has_chunk: bool,
+    versions: (u64, u64),
+    take: impl Fn(usize, &[u64], &mut [N]),
+) -> Option<()> {
+    let count = pull.numbers(catalog);
+    let mut numbers = wire::put_rows(words, pull.slot, has_chunk, versions, count);
+    for (table, ids) in &pull.rows {
+        let of_table;
+        (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
+        take(*table, ids, of_table);
+    }
+    Some(())
 }
 
 /// Say that a list is too long for any message, given how many ids and words its slot's answer has.
@@ -207,14 +243,16 @@ pub fn report(node: &Node, request: u32, answers: &[(u32, Answer)]) -> Vec<Packe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bfloat::BFloat16;
     use crate::ps::memory::initial::Initial;
     use crate::ps::memory::optimizer::Rule;
-    use crate::ps::protocol::catalog::{Catalog, Table};
+    use crate::ps::protocol::catalog::Table;
+    use crate::ps::protocol::numbers::Numbers;
     use crate::ps::protocol::part::{Part, Rows};
     use crate::ps::protocol::placement::Entry;
     use crate::ps::protocol::stamps::Stamp;
     use crate::ps::protocol::steps::{Confirmed, Need};
-    use crate::ps::protocol::wire::{Pull, Pulled};
+    use crate::ps::protocol::wire::Pulled;
     use crate::ps::protocol::words::Reader;
     use crate::ps::server::data::Pace;
     use crate::ps::server::node::Bounds;
@@ -240,9 +278,10 @@ mod tests {
         Catalog::new(3, 2, tables, vec![], rule, 0.0)
     }
 
-    #[test]
-    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
-        let node = Node::new(0, catalog());
+    /// Be the primary of all slots.
+    fn node(catalog: Catalog) -> Node {
+        let slots = 0..catalog.slots();
+        let node = Node::new(0, catalog);
         node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
@@ -251,7 +290,76 @@ mod tests {
             backup: None,
             restored: 0,
         };
-        node.learn([(0, entry), (1, entry)]).unwrap();
+        node.learn(slots.map(|slot| (slot, entry))).unwrap();
+        node
+    }
+
+    fn nothing() -> Ask<'static> {
+        let head = Head {
+            stamp: Some(Stamp { task: 0, chunk: 0 }),
+            low: 0,
+            roll_back: 0,
+            pace: Pace { rate: 1.0, step: 0 },
+            seen: UNSEEN,
+        };
+        Ask {
+            head,
+            chunk: None,
+            need: Need::default(),
+            confirmed: Confirmed::default(),
+            pulls: vec![],
+            pushes: vec![],
+        }
+    }
+
+    #[test]
+    fn short_rows_are_the_rounded_ones_and_take_as_much_room_as_is_said() {
+        let initial = Initial::Uniform {
+            low: -1.0,
+            high: 1.0,
+        };
+        let tables = [3, 1].map(|width| Table {
+            name: width.to_string(),
+            width,
+            initial,
+            ..catalog().tables()[0].clone()
+        });
+        let catalog = Catalog::new(3, 1, tables.into(), vec![], catalog().rule(), 0.0);
+        let node = node(catalog);
+        let ids: Vec<u64> = (0..201).collect();
+        let rows = |is_short| {
+            let pull = Pull {
+                term: 1,
+                rows: vec![(0, &ids), (1, &ids[..3]), (0, &ids[5..6])],
+                is_short,
+                ..Pull::default()
+            };
+            let ask = Ask {
+                pulls: vec![pull],
+                ..nothing()
+            };
+            let Reading::Rows(Some(packet)) = super::rows(&node, 1, &ask).unwrap() else {
+                panic!("no rows");
+            };
+            let pull = &ask.pulls[0];
+            assert_eq!(packet.words.len(), pull.answer(node.catalog()));
+            let mut reader = Reader::new(&packet.words);
+            let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
+            let Pulled::Rows(pulled) = pulled else {
+                panic!("no rows");
+            };
+            assert_eq!(pulled.rows.is_short(), is_short);
+            (pulled.rows.wide().into_owned(), packet.words.len())
+        };
+        let ((long, most), (short, words)) = (rows(false), rows(true));
+        let rounded = |number: &f32| f32::from(BFloat16::from(*number));
+        assert_eq!(short, long.iter().map(rounded).collect::<Vec<_>>());
+        assert!(long != short && words < most / 2 + 4, "{words} of {most}");
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
+        let node = node(catalog());
         let of_slot =
             |table, slot| (0..100).filter(move |id| catalog().slot_of_row(table, *id) == slot);
         let ids: Vec<u64> = of_slot(NARROW, 1).collect();
@@ -260,19 +368,13 @@ mod tests {
             rows: vec![Rows {
                 table: NARROW,
                 ids: &ids,
-                gradients: &gradients,
+                gradients: Numbers::Long(&gradients),
             }],
             dense: vec![],
         };
         let mut words = Vec::new();
         part.write(&mut words);
-        let head = Head {
-            stamp: Some(Stamp { task: 0, chunk: 0 }),
-            low: 0,
-            roll_back: 0,
-            pace: Pace { rate: 1.0, step: 0 },
-            seen: UNSEEN,
-        };
+        let head = nothing().head;
         assert_eq!(
             node.pushes().push(1, &head, 1, &words.into(), 0),
             Some(Answer::Applied)
@@ -291,14 +393,7 @@ mod tests {
             ..Pull::default()
         };
         let answers = |pulls: Vec<Pull<'_>>| {
-            let ask = Ask {
-                head,
-                chunk: None,
-                need: Need::default(),
-                confirmed: Confirmed::default(),
-                pulls,
-                pushes: vec![],
-            };
+            let ask = Ask { pulls, ..nothing() };
             let Reading::Rows(Some(packet)) = rows(&node, 1, &ask).unwrap() else {
                 panic!("no rows");
             };
