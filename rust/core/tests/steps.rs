@@ -499,7 +499,8 @@ impl World {
         let (requests, _) = worker.tracker.due(now);
         for request in requests {
             let server = request.server;
-            if let Some((request, words)) = worker.tracker.ask(now, request) {
+            if let Some((request, ask)) = worker.tracker.ask(now, request) {
+                let words = ask.words();
                 self.asks
                     .entry((number, server))
                     .or_default()
@@ -817,7 +818,8 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         };
         tracker.begin(now, 1, Some(wanted), None);
         let request = tracker.due(now).0.remove(0);
-        let (number, words) = tracker.ask(now, request).unwrap();
+        let (number, ask) = tracker.ask(now, request).unwrap();
+        let words = ask.words();
         let outcome = peer.ask(1, number, bytemuck::cast_slice(&words)).unwrap();
         for (_, packet) in outcome.packets {
             let taken = tracker.take(now, 0, packet.kind, packet.number, &packet.words);

@@ -383,11 +383,11 @@ impl PyRequestTracker {
             .partition(|request| request.server == server);
         self.due = others;
         let mine: Vec<OutboundRequest> = mine;
-        let asked = mine
-            .into_iter()
-            .filter_map(|request| self.tracker.ask(now, request));
-        asked
-            .map(|(number, words)| (number, bytes(py, &words)))
+        mine.into_iter()
+            .filter_map(|request| {
+                let (number, ask) = self.tracker.ask(now, request)?;
+                Some((number, bytes(py, &ask.words())))
+            })
             .collect()
     }
 

@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
 use crate::net::shared::mailbox::{Inbox, Outbox};
+use crate::net::sink::{Area, Sink};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -142,6 +143,36 @@ impl Channel {
                 self.put(Kind::Placed, number, mark, placed, None);
             }
             None => self.put(kind, number, mark, words, None),
+        }
+        Ok(())
+    }
+
+    /// Let `write` write a message of at most about so many words to where it goes out from, and put it behind those that wait to go out.
+    pub fn send_by(
+        &mut self,
+        (kind, number, mark): (Kind, u64, u64),
+        room: usize,
+        write: impl FnOnce(&mut Area<'_>),
+    ) -> Result<(), Lost> {
+        let mailbox = self.outbox.as_mut().zip(self.inbox.as_ref());
+        let mailbox = mailbox.filter(|_| room.saturating_mul(8) >= LARGE);
+        let place = mailbox.and_then(|(outbox, inbox)| outbox.place(room, inbox.read()));
+        let (position, mut area) = match place {
+            Some((position, place)) => (position, Area::new(place)),
+            None => (0, Area::nowhere(room)),
+        };
+        write(&mut area);
+        if area.len().saturating_mul(8) > kind.limit() {
+            return Err(Malformed::Length.into());
+        }
+        match (area.end(), &mut self.outbox) {
+            (Ok(length), Some(outbox)) => {
+                outbox.keep(position, length);
+                let placed = vec![kind as u64, length as u64, position];
+                self.put(Kind::Placed, number, mark, placed, None);
+            }
+            (Ok(_), None) => {}
+            (Err(words), _) => self.put(kind, number, mark, words, None),
         }
         Ok(())
     }

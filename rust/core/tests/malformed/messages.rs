@@ -154,7 +154,7 @@ pub fn ask() -> impl Strategy<Value = Vec<u64>> {
                     })
                     .collect(),
             };
-            ask.write()
+            ask.words()
         },
     )
 }

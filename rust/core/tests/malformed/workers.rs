@@ -154,7 +154,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         pulls: vec![pull],
         pushes: vec![],
     };
-    let words = ask.write();
+    let words = ask.words();
     let asked: Vec<u8> = (0..ASKS)
         .flat_map(|number| Header::frame(Kind::Ask, number, 0, bytemuck::cast_slice(&words)))
         .collect();
@@ -233,7 +233,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
             pulls: if is_push { vec![] } else { vec![pull] },
             pushes: if is_push { vec![push] } else { vec![] },
         };
-        let words = ask.write();
+        let words = ask.words();
         let bytes = Header::frame(Kind::Ask, 5, 0, bytemuck::cast_slice(&words));
         stream.write_all(&bytes).unwrap();
         let (header, payload) = frame(&mut stream);
@@ -289,7 +289,7 @@ fn a_part_that_lies_is_refused_with_its_reason_and_the_connection_goes_on() {
             pulls: vec![],
             pushes: vec![push],
         };
-        let words = ask.write();
+        let words = ask.words();
         let bytes = Header::frame(Kind::Ask, 5, 0, bytemuck::cast_slice(&words));
         stream.write_all(&bytes).unwrap();
         let (header, payload) = frame(&mut stream);

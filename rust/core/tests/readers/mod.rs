@@ -196,7 +196,7 @@ fn is_ask(words: &[u64], catalog: &Catalog) -> bool {
     let Ok(ask) = Ask::read(words, catalog) else {
         return false;
     };
-    let written = ask.write();
+    let written = ask.words();
     let again = Ask::read(&written, catalog).expect("what was written can be read");
     assert_eq!(format!("{ask:?}"), format!("{again:?}"));
     true

@@ -13,6 +13,7 @@
 use std::borrow::Cow;
 
 use crate::bfloat::{BFloat16, convert};
+use crate::net::sink::Sink;
 use crate::ps::protocol::words::put_numbers;
 
 /// Of a half of a word that is far from needing its highest bit: what it names has short numbers.
@@ -72,7 +73,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Append them, filled up to whole words.
-    pub fn put(&self, words: &mut Vec<u64>) {
+    pub fn put(&self, words: &mut impl Sink) {
         match self {
             Numbers::Long(numbers) => put_numbers(words, numbers),
             Numbers::Short(numbers) => make_room(words, numbers.len()).copy_from_slice(numbers),
@@ -95,7 +96,7 @@ fn not_finite<N: Copy + Into<f32>>(
 }
 
 /// Append numbers, rounded to bfloat16 if they are to be short.
-pub fn put_as(words: &mut Vec<u64>, numbers: &[f32], is_short: bool) {
+pub fn put_as(words: &mut impl Sink, numbers: &[f32], is_short: bool) {
     if is_short {
         convert(numbers, make_room::<BFloat16>(words, numbers.len()));
     } else {
@@ -103,11 +104,10 @@ pub fn put_as(words: &mut Vec<u64>, numbers: &[f32], is_short: bool) {
     }
 }
 
-/// Append room for numbers of a kind, whole words of zeros; returns where they belong.
-pub fn make_room<N: bytemuck::Pod>(words: &mut Vec<u64>, count: usize) -> &mut [N] {
-    let (at, bytes) = (words.len(), count.saturating_mul(size_of::<N>()));
-    words.resize(at.saturating_add(bytes.div_ceil(8)), 0);
-    let (_, room) = words.split_at_mut(at);
+/// Append room for numbers of a kind, whole words; returns where all of them have to be written.
+pub fn make_room<N: bytemuck::Pod>(words: &mut impl Sink, count: usize) -> &mut [N] {
+    let bytes = count.saturating_mul(size_of::<N>());
+    let room = words.room(bytes.div_ceil(8));
     bytemuck::cast_slice_mut(room).split_at_mut(count).0
 }
 

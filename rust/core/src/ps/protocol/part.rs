@@ -16,6 +16,7 @@
 )]
 use std::collections::BTreeMap;
 
+use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::numbers::{Numbers, flagged, unflagged};
 use crate::ps::protocol::words::{Reader, pair};
@@ -132,7 +133,7 @@ impl<'a> Part<'a> {
     }
 
     /// Append the part as `read` reads it.
-    pub fn write(&self, words: &mut Vec<u64>) {
+    pub fn write(&self, words: &mut impl Sink) {
         words.push(pair(self.rows.len() as u32, self.dense.len() as u32));
         for rows in &self.rows {
             let name = flagged(rows.table as u32, rows.gradients.is_short());

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::placement::{Entry, Server};
@@ -80,7 +81,7 @@ impl Message {
     }
 
     /// Append it in words: (kind, slot), the entry, version, then what the kind needs.
-    pub fn write(&self, words: &mut Vec<u64>) {
+    pub fn write(&self, words: &mut impl Sink) {
         let kind = match self.deed {
             Deed::Push { .. } => PUSH,
             Deed::CopyBegin => COPY_BEGIN,
@@ -102,7 +103,7 @@ impl Message {
             } => {
                 let (task, chunk) =
                     stamp.map_or((0, NO_STAMP), |stamp| (stamp.task, stamp.chunk.into()));
-                words.extend([
+                words.extend_from_slice(&[
                     task,
                     chunk,
                     *low,
@@ -117,13 +118,8 @@ impl Message {
             Deed::CopyEnd(stamps) => {
                 let mut bytes = Vec::new();
                 stamps.encode(&mut bytes);
-                words.extend(
-                    bytes
-                        .as_chunks::<8>()
-                        .0
-                        .iter()
-                        .map(|word| u64::from_le_bytes(*word)),
-                );
+                let whole = bytes.as_chunks::<8>().0;
+                words.extend_by(whole.iter().map(|word| u64::from_le_bytes(*word)));
             }
             Deed::Expire(time) => words.push((*time).into()),
             Deed::Step(step) => words.push(*step),

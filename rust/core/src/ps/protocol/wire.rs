@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use crate::net::frame::MESSAGE;
+use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::numbers::{Numbers, flagged, make_room, unflagged, words_of};
@@ -87,9 +88,9 @@ pub struct Ask<'a> {
     pub pushes: Vec<Push<'a>>,
 }
 
-fn put_stamp(words: &mut Vec<u64>, stamp: Option<Stamp>) {
+fn put_stamp(words: &mut impl Sink, stamp: Option<Stamp>) {
     let (task, chunk) = stamp.map_or((0, NO_STAMP), |stamp| (stamp.task, stamp.chunk.into()));
-    words.extend([task, chunk]);
+    words.extend_from_slice(&[task, chunk]);
 }
 
 fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
@@ -102,21 +103,20 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 }
 
 impl<'a> Ask<'a> {
-    /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
+    /// Write it: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
     /// (pulls, pushes); for each pull (slot, tables, flagged if rows are wanted short), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
-    pub fn write(&self) -> Vec<u64> {
-        let mut words = Vec::with_capacity(self.room());
-        put_stamp(&mut words, self.head.stamp);
-        words.extend([
+    pub fn write(&self, words: &mut impl Sink) {
+        put_stamp(words, self.head.stamp);
+        words.extend_from_slice(&[
             self.head.low,
             self.head.roll_back,
             self.head.pace.rate.to_bits().into(),
             self.head.pace.step,
         ]);
-        put_stamp(&mut words, self.chunk);
-        self.need.write(&mut words);
-        self.confirmed.write(&mut words);
+        put_stamp(words, self.chunk);
+        self.need.write(words);
+        self.confirmed.write(words);
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
             let tables = flagged(pull.rows.len() as u32, pull.is_short);
@@ -124,25 +124,35 @@ impl<'a> Ask<'a> {
             let listed = pull
                 .listed
                 .map_or(0, |table| (table as u32).saturating_add(1));
-            words.extend([pull.term, pair(pull.dense.len() as u32, listed)]);
+            words.extend_from_slice(&[pull.term, pair(pull.dense.len() as u32, listed)]);
             for (table, ids) in &pull.rows {
                 words.push(pair(*table as u32, ids.len() as u32));
                 words.extend_from_slice(ids);
             }
             for known in &pull.dense {
-                words.extend([known.variable as u64, known.primary_epoch, known.version]);
+                words.extend_from_slice(&[
+                    known.variable as u64,
+                    known.primary_epoch,
+                    known.version,
+                ]);
             }
         }
         for push in &self.pushes {
             words.push(pair(push.slot, push.words.len() as u32));
-            words.extend([push.term, push.seen]);
+            words.extend_from_slice(&[push.term, push.seen]);
             words.extend_from_slice(push.words);
         }
+    }
+
+    /// Return it in words, as `write` writes it.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = Vec::with_capacity(self.room());
+        self.write(&mut words);
         words
     }
 
     /// Return how many words it takes.
-    fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let pulls = self.pulls.iter().map(|pull| {
             let rows = pull.rows.iter().map(|(_, ids)| sum([1, ids.len()]));
             sum(rows.chain([3, pull.dense.len().saturating_mul(3)]))
@@ -309,32 +319,32 @@ const UNCHANGED: u32 = 1;
 const CHANGED: u32 = 2;
 
 /// Append that a slot is elsewhere.
-pub fn put_elsewhere(words: &mut Vec<u64>, slot: u32) {
+pub fn put_elsewhere(words: &mut impl Sink, slot: u32) {
     words.push(pair(slot, ELSEWHERE));
 }
 
 /// Append that a slot's pull can't be answered, and why; at most `PULL_REFUSED` words.
-pub fn put_impossible(words: &mut Vec<u64>, slot: u32, why: &str) {
+pub fn put_impossible(words: &mut impl Sink, slot: u32, why: &str) {
     words.push(pair(slot, IMPOSSIBLE));
-    words.extend(text(why));
+    words.extend_from_slice(&text(why));
 }
 
 /// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong, which are of the
 /// kind that the pull wants.
 pub fn put_rows<N: bytemuck::Pod>(
-    words: &mut Vec<u64>,
+    words: &mut impl Sink,
     slot: u32,
     has_chunk: bool,
     (primary_epoch, version): (u64, u64),
     count: usize,
 ) -> &mut [N] {
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
-    words.extend([primary_epoch, version, count as u64]);
+    words.extend_from_slice(&[primary_epoch, version, count as u64]);
     make_room(words, count)
 }
 
 /// Append what is said of a variable, behind a slot's rows: (variable, kind), if it has changed version and numbers.
-pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
+pub fn put_dense(words: &mut impl Sink, variable: usize, dense: Dense<'_>) {
     let kind = match dense {
         Dense::Missing => MISSING,
         Dense::Unchanged => UNCHANGED,
@@ -348,7 +358,7 @@ pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
 }
 
 /// Append the ids of a list, behind a slot's variables: how many, and themselves.
-pub fn put_listed(words: &mut Vec<u64>, ids: &[u64]) {
+pub fn put_listed(words: &mut impl Sink, ids: &[u64]) {
     words.push(ids.len() as u64);
     words.extend_from_slice(ids);
 }
@@ -439,7 +449,7 @@ const NOBODY: u32 = 6;
 const STALE: u32 = 7;
 
 /// Append what became of the push of a slot: (slot, kind), with the entry if it is elsewhere.
-pub fn put_outcome(words: &mut Vec<u64>, slot: u32, answer: &Answer, entry: Option<Entry>) {
+pub fn put_outcome(words: &mut impl Sink, slot: u32, answer: &Answer, entry: Option<Entry>) {
     let kind = match (answer, entry) {
         (Answer::Applied | Answer::Held, _) => SETTLED,
         (Answer::Closed, _) => CLOSED,
@@ -496,14 +506,12 @@ pub fn read_text(words: &[u64]) -> String {
 }
 
 /// Append a message of a stream: its length in words, and itself.
-pub fn put_message(words: &mut Vec<u64>, message: &Message) {
+pub fn put_message(words: &mut impl Sink, message: &Message) {
     let at = words.len();
     words.push(0);
     message.write(words);
     let length = words.len().saturating_sub(at).saturating_sub(1);
-    if let Some(head) = words.get_mut(at) {
-        *head = length as u64;
-    }
+    words.replace(at, length as u64);
 }
 
 /// Read the next message of a stream, which lies in a packet.

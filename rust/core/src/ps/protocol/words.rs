@@ -12,6 +12,7 @@
         clippy::unwrap_used
     )
 )]
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::numbers::{Numbers, words_of};
 
@@ -106,19 +107,19 @@ pub fn pair(low: u32, high: u32) -> u64 {
 }
 
 /// Append numbers, filled up to whole words.
-pub fn put_numbers(words: &mut Vec<u64>, numbers: &[f32]) {
+pub fn put_numbers(words: &mut impl Sink, numbers: &[f32]) {
     let (pairs, rest) = numbers.as_chunks::<2>();
-    words.extend(
+    words.extend_by(
         pairs
             .iter()
             .map(|[low, high]| pair(low.to_bits(), high.to_bits())),
     );
-    words.extend(rest.iter().map(|last| pair(last.to_bits(), 0)));
+    words.extend_by(rest.iter().map(|last| pair(last.to_bits(), 0)));
 }
 
 /// Append halves of words, filled up to whole words.
-pub fn put_halves(words: &mut Vec<u64>, halves: &[u32]) {
+pub fn put_halves(words: &mut impl Sink, halves: &[u32]) {
     let (pairs, rest) = halves.as_chunks::<2>();
-    words.extend(pairs.iter().map(|[low, high]| pair(*low, *high)));
-    words.extend(rest.iter().map(|last| pair(*last, 0)));
+    words.extend_by(pairs.iter().map(|[low, high]| pair(*low, *high)));
+    words.extend_by(rest.iter().map(|last| pair(*last, 0)));
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::net::channel::Packet;
 use crate::net::frame::{Kind, MESSAGE};
+use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::numbers::words_of;
@@ -22,18 +23,17 @@ use crate::ps::protocol::wire::{self, Ask, Dense, Pull};
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
-/// Apply the pushes of an ask, which came in a message; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
-/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
+/// Apply the pushes of an ask, which came in a message; return what is known of them, which `report` says. The other pushes' answers will be told
+/// for their slots' tickets.
 pub fn answer(
     node: &Node,
-    request: u32,
     message: &Arc<Vec<u64>>,
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
-) -> Result<(Vec<Packet>, bool), Broken> {
+) -> Result<Vec<(u32, Answer)>, Broken> {
     node.step(ask.pushes.iter().map(|push| push.slot))?;
     let mut pushes = node.pushes();
-    let answers: Vec<(u32, Answer)> = ask
+    let answers = ask
         .pushes
         .iter()
         .filter_map(|push| {
@@ -52,34 +52,24 @@ pub fn answer(
             Some((push.slot, answer))
         })
         .collect();
-    drop(pushes);
-    let mut packets = Vec::new();
-    let waits = match rows(node, request, ask)? {
-        Reading::Wait => true,
-        Reading::Rows(packet) => {
-            packets.extend(packet);
-            false
-        }
-    };
-    if !answers.is_empty() {
-        packets.extend(report(node, request, &answers));
-    }
-    Ok((packets, waits))
+    Ok(answers)
 }
 
-/// The rows that an ask wants.
-#[derive(Debug)]
+/// What is to be done about the rows that an ask wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// They may not be read yet: steps before theirs are not complete, or required servers have not accepted them.
     Wait,
-    /// As they are now; nothing if it wants none.
-    Rows(Option<Packet>),
+    /// It wants none.
+    Nothing,
+    /// `read` them now.
+    Now,
 }
 
-/// Return the rows that an ask wants, if they may be read (rules A2 and A4).
-pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken> {
+/// Tell whether the rows that an ask wants may be read (rules A2 and A4).
+pub fn reading(node: &Node, ask: &Ask<'_>) -> Result<Reading, Broken> {
     if ask.pulls.is_empty() {
-        return Ok(Reading::Rows(None));
+        return Ok(Reading::Nothing);
     }
     if node.believes(&ask.need, &ask.confirmed) && !node.meets(&ask.need, ask.confirmed.roll_back())
     {
@@ -89,23 +79,23 @@ pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken>
     if node.is_unread(ask.pulls.iter().map(|pull| pull.slot)) {
         return Ok(Reading::Wait);
     }
-    Ok(Reading::Rows(Some(Packet {
-        kind: Kind::Rows,
-        number: request.into(),
-        mark: node.me(),
-        words: read(node, ask),
-    })))
+    Ok(Reading::Now)
 }
 
-fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+/// Return how many words the rows take that an ask wants, without its dense variables, of which most have not changed, and its list.
+pub fn room(node: &Node, ask: &Ask<'_>) -> usize {
     let catalog = node.catalog();
     // A slot's rows have a head of four words, and fill their last word perhaps by half.
     let rooms = ask
         .pulls
         .iter()
         .map(|pull| words_of(pull.numbers(catalog), pull.is_short));
-    let room = rooms.map(|room| room.saturating_add(5)).sum();
-    let mut words = Vec::with_capacity(room);
+    rooms.map(|room| room.saturating_add(5)).sum()
+}
+
+/// Write the rows that an ask wants, as they are now.
+pub fn read(node: &Node, ask: &Ask<'_>, words: &mut impl Sink) {
+    let catalog = node.catalog();
     let is_believed = node.believes(&ask.need, &ask.confirmed);
     // What the slots behind a list take at most has to find room in the message, too.
     let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();
@@ -120,7 +110,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 pull.answer(catalog).saturating_add(ids),
             );
             if own > MESSAGE / 8 && taken.saturating_add(wire::PULL_REFUSED) <= MESSAGE / 8 {
-                wire::put_impossible(&mut words, pull.slot, &too_long(ids, own));
+                wire::put_impossible(words, pull.slot, &too_long(ids, own));
                 return Some(());
             }
             if taken.saturating_add(own) > MESSAGE / 8 {
@@ -135,7 +125,6 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
             }
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let versions = (entry.primary_epoch, data.version);
-            let words = &mut words;
             if pull.is_short {
                 put_rows(
                     words,
@@ -178,15 +167,14 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
             Some(())
         });
         if found.flatten().is_none() {
-            wire::put_elsewhere(&mut words, pull.slot);
+            wire::put_elsewhere(words, pull.slot);
         }
     }
-    words
 }
 
 /// Append the rows of a pull as numbers of a kind; `take` puts those of a table where they belong.
 fn put_rows<N: bytemuck::Pod>(
-    words: &mut Vec<u64>,
+    words: &mut impl Sink,
     catalog: &Catalog,
     pull: &Pull<'_>,
     has_chunk: bool,
@@ -294,6 +282,13 @@ mod tests {
         node
     }
 
+    fn rows_of(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+        assert_eq!(reading(node, ask).unwrap(), Reading::Now);
+        let mut words = Vec::new();
+        read(node, ask, &mut words);
+        words
+    }
+
     fn nothing() -> Ask<'static> {
         let head = Head {
             stamp: Some(Stamp { task: 0, chunk: 0 }),
@@ -338,18 +333,16 @@ mod tests {
                 pulls: vec![pull],
                 ..nothing()
             };
-            let Reading::Rows(Some(packet)) = super::rows(&node, 1, &ask).unwrap() else {
-                panic!("no rows");
-            };
+            let words = rows_of(&node, &ask);
             let pull = &ask.pulls[0];
-            assert_eq!(packet.words.len(), pull.answer(node.catalog()));
-            let mut reader = Reader::new(&packet.words);
+            assert_eq!(words.len(), pull.answer(node.catalog()));
+            let mut reader = Reader::new(&words);
             let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
             let Pulled::Rows(pulled) = pulled else {
                 panic!("no rows");
             };
             assert_eq!(pulled.rows.is_short(), is_short);
-            (pulled.rows.wide().into_owned(), packet.words.len())
+            (pulled.rows.wide().into_owned(), words.len())
         };
         let ((long, most), (short, words)) = (rows(false), rows(true));
         let rounded = |number: &f32| f32::from(BFloat16::from(*number));
@@ -394,11 +387,9 @@ mod tests {
         };
         let answers = |pulls: Vec<Pull<'_>>| {
             let ask = Ask { pulls, ..nothing() };
-            let Reading::Rows(Some(packet)) = rows(&node, 1, &ask).unwrap() else {
-                panic!("no rows");
-            };
-            assert!(packet.words.len() <= MESSAGE / 8);
-            let mut reader = Reader::new(&packet.words);
+            let words = rows_of(&node, &ask);
+            assert!(words.len() <= MESSAGE / 8);
+            let mut reader = Reader::new(&words);
             let found = ask.pulls.iter().map(|pull| {
                 let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
                 match pulled {

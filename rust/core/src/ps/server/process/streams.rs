@@ -8,6 +8,7 @@ use crate::net::dial::Dialer;
 use crate::net::endpoint::lock;
 use crate::net::frame::{Kind, Lost, Malformed};
 use crate::net::handshake::{Hello, Purpose};
+use crate::net::sink::Sink;
 use crate::net::tls::Role;
 use crate::net::wake::{ignore_signals, readable, wait};
 use crate::ps::protocol::stream::Message;
@@ -159,9 +160,13 @@ impl Shared {
             way.wake.lower();
             if let Some(next) = next.as_mut() {
                 while channel.backlog() < UNDER_WAY
-                    && let Some(packet) = packet(way, next, PACKET)
+                    && let Some(sent) = pack(way, next, PACKET, |number, mark, room, messages| {
+                        channel.send_by((Kind::Stream, number, mark), room, |area| {
+                            put_all(area, messages);
+                        })
+                    })
                 {
-                    channel.send(packet)?;
+                    sent?;
                     channel.flush()?;
                 }
             }
@@ -218,11 +223,16 @@ pub(super) fn reuse(channel: &mut Channel, message: Arc<Vec<u64>>) {
     }
 }
 
-/// Return the next messages of a stream as one packet of about so many words, and go on behind them.
-pub(in crate::ps::server) fn packet(way: &Way, next: &mut u64, room: usize) -> Option<Packet> {
+/// Let `send` have the next messages of a stream, which are about so many words, and go on behind them: the number of the first, that of the
+/// first which has not been accepted, their words, and the messages.
+pub(in crate::ps::server) fn pack<R>(
+    way: &Way,
+    next: &mut u64,
+    room: usize,
+    send: impl FnOnce(u64, u64, usize, &[&Message]) -> R,
+) -> Option<R> {
     let outgoing = way.outgoing();
     let number = *next;
-    // Grown step by step it would be copied each time.
     let mut taken: usize = 0;
     let messages = (number..).map_while(|number| outgoing.get(number));
     let messages: Vec<&Message> = messages
@@ -232,16 +242,13 @@ pub(in crate::ps::server) fn packet(way: &Way, next: &mut u64, room: usize) -> O
             has_room
         })
         .collect();
-    let mut words = Vec::with_capacity(taken);
-    for message in &messages {
-        wire::put_message(&mut words, message);
-    }
     *next = next.saturating_add(messages.len() as u64);
-    let mark = outgoing.first();
-    (*next > number).then_some(Packet {
-        kind: Kind::Stream,
-        number,
-        mark,
-        words,
-    })
+    (!messages.is_empty()).then(|| send(number, outgoing.first(), taken, &messages))
+}
+
+/// Write the messages of a packet.
+pub(in crate::ps::server) fn put_all(words: &mut impl Sink, messages: &[&Message]) {
+    for message in messages {
+        wire::put_message(words, message);
+    }
 }

@@ -90,16 +90,20 @@ impl Shared {
                     self.wake_queues();
                 }
                 let tickets = |slot| ticket(number, request, slot);
-                let answered = answering::answer(&self.node, request, &message, &ask, tickets);
-                let (packets, waits) = match answered {
-                    Ok(answered) => answered,
+                let answers = match answering::answer(&self.node, &message, &ask, tickets) {
+                    Ok(answers) => answers,
                     Err(broken) => {
                         self.dispatch(Err(broken));
                         return Ok(());
                     }
                 };
-                for packet in packets {
-                    channel.send(packet)?;
+                let Some(waits) = self.send_rows(request, &ask, channel)? else {
+                    return Ok(());
+                };
+                if !answers.is_empty() {
+                    for packet in answering::report(&self.node, request, &answers) {
+                        channel.send(packet)?;
+                    }
                 }
                 if waits {
                     parked.push(Parked {
@@ -166,6 +170,29 @@ impl Shared {
         Ok(())
     }
 
+    /// Send the rows that an ask wants, if they may be read; tell whether they have to wait, or nothing if this server can't go on.
+    fn send_rows(
+        &self,
+        request: u32,
+        ask: &Ask<'_>,
+        channel: &mut Channel,
+    ) -> std::result::Result<Option<bool>, Lost> {
+        match answering::reading(&self.node, ask) {
+            Ok(Reading::Wait) => return Ok(Some(true)),
+            Ok(Reading::Nothing) => {}
+            Ok(Reading::Now) => channel.send_by(
+                (Kind::Rows, request.into(), self.node.me()),
+                answering::room(&self.node, ask),
+                |area| answering::read(&self.node, ask, area),
+            )?,
+            Err(broken) => {
+                self.dispatch(Err(broken));
+                return Ok(None);
+            }
+        }
+        Ok(Some(false))
+    }
+
     /// Send the rows of asks that need not wait any more, as long as few wait to go out; false if this server can't go on.
     fn answer_parked(
         self: &Arc<Self>,
@@ -183,18 +210,10 @@ impl Shared {
             }
             let ask =
                 Ask::read(&one.message, self.node.catalog()).map_err(|_| Malformed::Content)?;
-            match answering::rows(&self.node, one.request, &ask) {
-                Ok(Reading::Wait) => parked.push(one),
-                Ok(Reading::Rows(packet)) => {
-                    packet
-                        .into_iter()
-                        .try_for_each(|packet| channel.send(packet))?;
-                    reuse(channel, one.message);
-                }
-                Err(broken) => {
-                    self.dispatch(Err(broken));
-                    return Ok(false);
-                }
+            match self.send_rows(one.request, &ask, channel)? {
+                Some(true) => parked.push(one),
+                Some(false) => reuse(channel, one.message),
+                None => return Ok(false),
             }
         }
         // A step that was made now may be the first that goes to a server.
