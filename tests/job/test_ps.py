@@ -84,7 +84,7 @@ def test_the_master_a_worker_and_a_server_are_killed_one_after_the_other_and_not
 ) -> None:
     """The job is profiled before. Its chunks take half a second, so that none of the three comes after its end.
 
-    Gradients and rows travel as bfloat16 here, which has all of a chunk's gradients, and not all of the rows in the result.
+    Gradients and rows travel as bfloat16 here, which holds each gradient exactly, but not the largest row of the result.
     """
     job = begin(
         environment={"GO": str(tmp_path / "go"), "PACE": "0.5"},
