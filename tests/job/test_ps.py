@@ -96,7 +96,9 @@ def test_the_master_a_worker_and_a_server_are_killed_one_after_the_other_and_not
     profiled(path, "--steps=4")
     steps = [one for worker in steps_in(path).values() for one in worker]
     assert len(steps) == 8
-    assert all({"read", "compute", "push"} <= one for one in steps)
+    assert all({"compute", "push"} <= one for one in steps)
+    # A minibatch may be read in the step before its own, which then has two of them.
+    assert sum("read" in one for one in steps) >= len(steps) // 2
     os.kill(master_of(job), signal.SIGKILL)
     at_step(job, 12, lambda status: kill(training(status)[-1]))
     joins(job, 3)
