@@ -1,7 +1,7 @@
 """How a process that passes large messages keeps its memory.
 
-A push or a pull has megabytes in a few pieces. As it comes, glibc's allocator gives such a piece back to the kernel when it is freed, and the
-next one costs a page fault for each 4 KiB: more than a tenth of what a push takes.
+A push or a pull has megabytes in a few pieces. As it comes, glibc's allocator gives such a piece back to the kernel when it is freed, and
+the next one costs a page fault for each 4 KiB: more than a tenth of what a push takes.
 """
 
 from __future__ import annotations
