@@ -11,10 +11,9 @@ import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of mallopt(3), from glibc's `malloc.h`."""
-_KEPT = 128 << 20
-"""Bytes that stay with the process at most."""
-_LARGEST = 32 << 20
-"""Bytes of a piece that is kept; glibc takes no more on machines of 64 bits."""
+_KEPT = 16 << 20
+"""Bytes that stay free at the end of each of the allocator's heaps, of which it has some for a process with many threads, and the largest
+piece that is taken from them."""
 
 
 def keep_freed_memory() -> None:
@@ -22,4 +21,4 @@ def keep_freed_memory() -> None:
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM_THRESHOLD, _KEPT)
-        mallopt(_MMAP_THRESHOLD, _LARGEST)
+        mallopt(_MMAP_THRESHOLD, _KEPT)

@@ -85,7 +85,7 @@ impl Pair {
         };
         let mut words = Vec::new();
         part.write(&mut words);
-        let mut answer = self.primary.pushes().push(0, &head, 1, &words.into(), 7);
+        let mut answer = self.primary.pushes().push(0, &head, 1, (&words).into(), 7);
         let way = self.primary.way(1);
         let first = way.outgoing().first();
         let end = way.outgoing().end();

@@ -532,7 +532,9 @@ impl World {
             pace: Pace { rate: 1.0, step: 0 },
         };
         let term = if self.bug == Bug::NoTerm { 1 } else { term };
-        let answer = node.pushes().push(slot, &head, term, &words.into(), ticket);
+        let answer = node
+            .pushes()
+            .push(slot, &head, term, (&words).into(), ticket);
         self.say(format!(
             "{stamp:?} for slot {slot} comes to {server}: {answer:?} (ticket {ticket})"
         ));
@@ -1031,7 +1033,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         roll_back: 0,
         pace,
     };
-    assert_eq!(node.pushes().push(slot, &head, 1, &words.into(), 7), None);
+    assert_eq!(node.pushes().push(slot, &head, 1, (&words).into(), 7), None);
     assert_eq!(node.accepted(2, 1, &[]), vec![]);
     let ready = Told::Ready {
         slot,

@@ -862,7 +862,7 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     assert_eq!(
         peer.node()
             .pushes()
-            .push(slot, &head, 2, &pushed.part(0).1.to_vec().into(), 1),
+            .push(slot, &head, 2, pushed.part(0).1.into(), 1),
         Some(Answer::Applied)
     );
     let lags = |peer: &Peer| peer.node().look(slot, |slot| slot.data().unwrap().lags(9));

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
 use crate::net::shared::mailbox::{Inbox, Outbox};
-use crate::net::sink::{Area, Sink};
+use crate::net::sink::{Draft, Sink};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -148,31 +148,41 @@ impl Channel {
     }
 
     /// Let `write` write a message of at most about so many words to where it goes out from, and put it behind those that wait to go out.
+    ///
+    /// If the estimate was too small, what was written is copied into memory, and sent like any other message.
     pub fn send_by(
         &mut self,
         (kind, number, mark): (Kind, u64, u64),
         room: usize,
-        write: impl FnOnce(&mut Area<'_>),
+        write: impl FnOnce(&mut Draft<'_>),
     ) -> Result<(), Lost> {
         let mailbox = self.outbox.as_mut().zip(self.inbox.as_ref());
         let mailbox = mailbox.filter(|_| room.saturating_mul(8) >= LARGE);
         let place = mailbox.and_then(|(outbox, inbox)| outbox.place(room, inbox.read()));
-        let (position, mut area) = match place {
-            Some((position, place)) => (position, Area::new(place)),
-            None => (0, Area::nowhere(room)),
+        let (position, mut draft) = match place {
+            Some((position, place)) => (position, Draft::new(place)),
+            None => (0, Draft::nowhere(room)),
         };
-        write(&mut area);
-        if area.len().saturating_mul(8) > kind.limit() {
+        write(&mut draft);
+        if draft.len().saturating_mul(8) > kind.limit() {
             return Err(Malformed::Length.into());
         }
-        match (area.end(), &mut self.outbox) {
+        match (draft.end(), &mut self.outbox) {
             (Ok(length), Some(outbox)) => {
                 outbox.keep(position, length);
                 let placed = vec![kind as u64, length as u64, position];
                 self.put(Kind::Placed, number, mark, placed, None);
             }
             (Ok(_), None) => {}
-            (Err(words), _) => self.put(kind, number, mark, words, None),
+            (Err(words), _) => {
+                let packet = Packet {
+                    kind,
+                    number,
+                    mark,
+                    words,
+                };
+                return self.send(packet);
+            }
         }
         Ok(())
     }
@@ -453,6 +463,78 @@ mod tests {
             assert_eq!(sender.leaving.back().unwrap().words.len(), 3);
             assert_eq!(next(sender, receiver).unwrap(), sent[5]);
             std::mem::swap(sender, receiver);
+        }
+    }
+
+    /// Put a message out that is written in two halves, the second one as room.
+    fn written(sender: &mut Channel, sent: &Packet, room: usize) -> Result<(), Lost> {
+        sender.send_by((sent.kind, sent.number, sent.mark), room, |draft| {
+            let (first, second) = sent.words.split_at(sent.words.len() / 2);
+            draft.extend_from_slice(first);
+            draft.append_room(second.len()).copy_from_slice(second);
+        })
+    }
+
+    #[test]
+    fn a_message_is_written_where_it_goes_out_from_whatever_its_estimate() {
+        for (address, is_placed) in [("tcp:127.0.0.1:0", false), ("unix", true)] {
+            let (mut sender, mut receiver, _directory) = ends(address);
+            meet(&mut sender, &mut receiver);
+            let large = LARGE as u64 / 8;
+            for (length, room, own) in [
+                (0, 0, false),
+                (3, 3, false),
+                (3, large, true),
+                (large, large, true),
+                (large, 5 * large, true),
+                // Too small an estimate: the message is sent as one of which all is known.
+                (5 * large, large, true),
+                (5 * large, 0, true),
+                (large - 1, 0, false),
+                // More than the place can have.
+                (large, ROOM + 1, true),
+                (ROOM + 1, large, false),
+                (ROOM, ROOM, true),
+            ] {
+                let sent = message(length, length);
+                written(&mut sender, &sent, room as usize).unwrap();
+                let found = sender.leaving.back().unwrap().words.len();
+                if is_placed && own {
+                    assert_eq!(found, 3, "{length} in {room}");
+                } else {
+                    assert_eq!(found, length as usize, "{length} in {room}");
+                }
+                let other = message(1, 2 * large);
+                sender.send(other.clone()).unwrap();
+                for sent in [&sent, &other] {
+                    let packet = next(&mut sender, &mut receiver).unwrap();
+                    assert_eq!(&packet, sent);
+                    receiver.reuse(packet.words);
+                }
+                meet(&mut sender, &mut receiver);
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_that_finds_the_memory_full_or_is_too_long_takes_none_of_it() {
+        let (mut sender, mut receiver, _directory) = ends("unix");
+        meet(&mut sender, &mut receiver);
+        let sent: Vec<Packet> = (0..6).map(|number| message(number, ROOM / 4)).collect();
+        for packet in &sent {
+            written(&mut sender, packet, packet.words.len()).unwrap();
+            // Of what a server has to say, this is far too much.
+            let longest = Packet {
+                kind: Kind::Waits,
+                ..message(9, 4096)
+            };
+            let end = written(&mut sender, &longest, 4096);
+            assert!(matches!(end, Err(Lost::Malformed(Malformed::Length))));
+        }
+        let placed = sender.leaving.iter().filter(|one| one.words.len() == 3);
+        assert_eq!(placed.count(), 4);
+        for packet in &sent {
+            assert_eq!(&next(&mut sender, &mut receiver).unwrap(), packet);
         }
     }
 

@@ -30,8 +30,8 @@ pub trait Sink {
     /// Append so many words, as many as are said to come.
     fn extend_by(&mut self, words: impl ExactSizeIterator<Item = u64>);
 
-    /// Append so many words, all of which the caller writes: they may be anything, but the last one is zero.
-    fn room(&mut self, count: usize) -> &mut [u64];
+    /// Append so many words, all of which the caller writes: old content may stand there, and only the last word has been cleared.
+    fn append_room(&mut self, count: usize) -> &mut [u64];
 
     /// Replace a word that has been written.
     fn replace(&mut self, at: usize, word: u64);
@@ -54,7 +54,7 @@ impl Sink for Vec<u64> {
         self.extend(words);
     }
 
-    fn room(&mut self, count: usize) -> &mut [u64] {
+    fn append_room(&mut self, count: usize) -> &mut [u64] {
         let begin = self.len();
         self.resize(begin.saturating_add(count), 0);
         self.split_at_mut(begin).1
@@ -69,16 +69,16 @@ impl Sink for Vec<u64> {
 
 /// A place of a fixed size, or none. What finds no room there goes into memory, with all that comes behind it.
 #[derive(Debug)]
-pub struct Area<'a> {
+pub struct Draft<'a> {
     place: Option<&'a mut [u64]>,
     used: usize,
     behind: Vec<u64>,
 }
 
-impl<'a> Area<'a> {
+impl<'a> Draft<'a> {
     /// Write from the beginning of `place` on.
-    pub fn new(place: &'a mut [u64]) -> Area<'a> {
-        Area {
+    pub fn new(place: &'a mut [u64]) -> Draft<'a> {
+        Draft {
             place: Some(place),
             used: 0,
             behind: Vec::new(),
@@ -86,8 +86,8 @@ impl<'a> Area<'a> {
     }
 
     /// Write into memory, which will take about so many words.
-    pub fn nowhere(room: usize) -> Area<'static> {
-        Area {
+    pub fn nowhere(room: usize) -> Draft<'static> {
+        Draft {
             place: None,
             used: 0,
             behind: Vec::with_capacity(room),
@@ -116,7 +116,7 @@ impl<'a> Area<'a> {
     }
 }
 
-impl Sink for Area<'_> {
+impl Sink for Draft<'_> {
     fn len(&self) -> usize {
         self.used.saturating_add(self.behind.len())
     }
@@ -142,10 +142,10 @@ impl Sink for Area<'_> {
         }
     }
 
-    fn room(&mut self, count: usize) -> &mut [u64] {
+    fn append_room(&mut self, count: usize) -> &mut [u64] {
         // Asked for twice, because a borrow that is returned on one way only lasts on the other one, too.
         if self.next(count).is_none() {
-            return self.behind.room(count);
+            return self.behind.append_room(count);
         }
         let range = self.used.saturating_sub(count)..self.used;
         let place = self.place.as_mut().and_then(|place| place.get_mut(range));
@@ -182,7 +182,7 @@ mod tests {
                 1 => sink.extend_from_slice(words),
                 2 => sink.extend_by(words.iter().copied()),
                 _ => {
-                    let room = sink.room(words.len());
+                    let room = sink.append_room(words.len());
                     assert_eq!(room.len(), words.len());
                     assert_eq!(room.last().copied().unwrap_or(0), 0);
                     room.copy_from_slice(words);
@@ -204,9 +204,9 @@ mod tests {
             let mut memory = Vec::new();
             write(&mut memory, &pieces);
             let mut place = vec![u64::MAX; size];
-            let mut area = Area::new(&mut place);
-            write(&mut area, &pieces);
-            let found = match area.end() {
+            let mut draft = Draft::new(&mut place);
+            write(&mut draft, &pieces);
+            let found = match draft.end() {
                 Ok(used) => place[..used].to_vec(),
                 Err(words) => {
                     prop_assert!(words.len() > size);

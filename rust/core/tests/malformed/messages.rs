@@ -292,7 +292,7 @@ fn node(ids: &[u64]) -> Node {
     for slot in 0..SLOTS {
         for (task, is_first) in [(0, true), (1, false)] {
             let words = part_of(&catalog(), slot, ids, is_first, is_first);
-            let answer = node.pushes().push(slot, &head(task), 1, &words.into(), 0);
+            let answer = node.pushes().push(slot, &head(task), 1, (&words).into(), 0);
             assert!(
                 matches!(answer, Some(Answer::Applied | Answer::Held)),
                 "{answer:?}"

@@ -133,7 +133,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
     let applied = server
         .node()
         .pushes()
-        .push(slot, &head, 1, &words.into(), 0);
+        .push(slot, &head, 1, (&words).into(), 0);
     assert_eq!(applied, Some(Answer::Applied));
     let known = Known {
         variable: 0,

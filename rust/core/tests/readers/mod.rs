@@ -274,7 +274,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     let slot = (*slot % u64::from(SLOTS + 1)) as u32;
     let version = |node: &Node| node.look(slot, |slot| slot.data().map(|data| data.version));
     let before = version(&node);
-    match node.pushes().push(slot, &head, 1, &part.to_vec().into(), 0) {
+    match node.pushes().push(slot, &head, 1, part.into(), 0) {
         Some(Answer::Applied) => true,
         answer => {
             assert!(

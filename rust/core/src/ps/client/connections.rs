@@ -411,7 +411,7 @@ impl<'a> ClientThread<'a> {
                 && let Some((number, ask)) = self.tracker.ask(now, request)
             {
                 let head = (Kind::Ask, number.into(), 0);
-                let sent = channel.send_by(head, ask.room(), |area| ask.write(area));
+                let sent = channel.send_by(head, ask.room(), |draft| ask.write(draft));
                 if sent.is_err() {
                     self.lose(server);
                 }

@@ -26,6 +26,53 @@ impl Excerpt {
     }
 }
 
+/// Words that came in a message, and may be needed for longer.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived<'a> {
+    words: &'a [u64],
+    /// What is kept with them; none: they are copied.
+    message: Option<&'a Arc<Vec<u64>>>,
+}
+
+impl<'a> Arrived<'a> {
+    /// Have words of a message, all of which is kept with them.
+    pub fn within(message: &'a Arc<Vec<u64>>, words: &'a [u64]) -> Arrived<'a> {
+        Arrived {
+            words,
+            message: Some(message),
+        }
+    }
+
+    /// Return the words as long as the message is here.
+    pub fn words(&self) -> &'a [u64] {
+        self.words
+    }
+
+    /// Return the words for as long as they are needed.
+    pub fn keep(&self) -> Excerpt {
+        match self.message {
+            Some(message) => Excerpt::of(message, self.words),
+            None => self.words.to_vec().into(),
+        }
+    }
+}
+
+impl<'a> From<&'a [u64]> for Arrived<'a> {
+    /// Have words that are copied if they are kept.
+    fn from(words: &'a [u64]) -> Arrived<'a> {
+        Arrived {
+            words,
+            message: None,
+        }
+    }
+}
+
+impl<'a> From<&'a Vec<u64>> for Arrived<'a> {
+    fn from(words: &'a Vec<u64>) -> Arrived<'a> {
+        words[..].into()
+    }
+}
+
 impl From<Vec<u64>> for Excerpt {
     fn from(words: Vec<u64>) -> Excerpt {
         Excerpt {

@@ -107,7 +107,7 @@ pub fn put_as(words: &mut impl Sink, numbers: &[f32], is_short: bool) {
 /// Append room for numbers of a kind, whole words; returns where all of them have to be written.
 pub fn make_room<N: bytemuck::Pod>(words: &mut impl Sink, count: usize) -> &mut [N] {
     let bytes = count.saturating_mul(size_of::<N>());
-    let room = words.room(bytes.div_ceil(8));
+    let room = words.append_room(bytes.div_ceil(8));
     bytemuck::cast_slice_mut(room).split_at_mut(count).0
 }
 

@@ -17,8 +17,7 @@ use crate::net::channel::Packet;
 use crate::net::frame::{Kind, MESSAGE};
 use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
-use crate::ps::protocol::excerpt::Excerpt;
-use crate::ps::protocol::numbers::words_of;
+use crate::ps::protocol::excerpt::Arrived;
 use crate::ps::protocol::wire::{self, Ask, Dense, Pull};
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
@@ -33,6 +32,9 @@ pub fn answer(
 ) -> Result<Vec<(u32, Answer)>, Broken> {
     node.step(ask.pushes.iter().map(|push| push.slot))?;
     let mut pushes = node.pushes();
+    // A part that is needed for longer keeps the whole message, which is fair only where there is little else in it.
+    let parts: usize = ask.pushes.iter().map(|push| push.words.len()).sum();
+    let is_mostly_parts = parts >= message.capacity() / 2;
     let answers = ask
         .pushes
         .iter()
@@ -42,13 +44,12 @@ pub fn answer(
                 seen: push.seen,
                 ..ask.head
             };
-            let answer = pushes.push(
-                push.slot,
-                &head,
-                push.term,
-                &Excerpt::of(message, push.words),
-                ticket,
-            )?;
+            let part = if is_mostly_parts {
+                Arrived::within(message, push.words)
+            } else {
+                push.words.into()
+            };
+            let answer = pushes.push(push.slot, &head, push.term, part, ticket)?;
             Some((push.slot, answer))
         })
         .collect();
@@ -82,15 +83,10 @@ pub fn reading(node: &Node, ask: &Ask<'_>) -> Result<Reading, Broken> {
     Ok(Reading::Now)
 }
 
-/// Return how many words the rows take that an ask wants, without its dense variables, of which most have not changed, and its list.
+/// Return how many words the answer to an ask takes at most, without the ids of a list.
 pub fn room(node: &Node, ask: &Ask<'_>) -> usize {
-    let catalog = node.catalog();
-    // A slot's rows have a head of four words, and fill their last word perhaps by half.
-    let rooms = ask
-        .pulls
-        .iter()
-        .map(|pull| words_of(pull.numbers(catalog), pull.is_short));
-    rooms.map(|room| room.saturating_add(5)).sum()
+    let pulls = ask.pulls.iter();
+    pulls.map(|pull| pull.answer(node.catalog())).sum()
 }
 
 /// Write the rows that an ask wants, as they are now.
@@ -369,7 +365,7 @@ mod tests {
         part.write(&mut words);
         let head = nothing().head;
         assert_eq!(
-            node.pushes().push(1, &head, 1, &words.into(), 0),
+            node.pushes().push(1, &head, 1, (&words).into(), 0),
             Some(Answer::Applied)
         );
         let large = of_slot(WIDE, 0).next().unwrap();

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::ps::protocol::catalog::Catalog;
-use crate::ps::protocol::excerpt::Excerpt;
+use crate::ps::protocol::excerpt::Arrived;
 use crate::ps::protocol::part::Part;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::stamps::{Memory, Stamp};
@@ -235,7 +235,7 @@ impl Slot {
         catalog: &Catalog,
         head: &Head,
         term: u64,
-        words: &Excerpt,
+        arrived: Arrived<'_>,
         ticket: Ticket,
         streams: &mut impl Streams,
     ) -> Option<Answer> {
@@ -259,7 +259,7 @@ impl Slot {
         if self.is_frozen {
             return Some(Answer::Busy);
         }
-        let part = match Part::read(words, catalog, self.number) {
+        let part = match Part::read(arrived.words(), catalog, self.number) {
             Ok(part) => part,
             Err(what) => return Some(Answer::Refused(what)),
         };
@@ -299,20 +299,21 @@ impl Slot {
             return Some(Answer::Busy);
         }
         let data = self.data.as_mut().expect("it is there");
-        match kept {
-            Some(stamp) => data.keep(stamp, pace, words.clone()),
+        let shared = (kept.is_some() || !followers.is_empty()).then(|| arrived.keep());
+        match kept.zip(shared.as_ref()) {
+            Some((stamp, shared)) => data.keep(stamp, pace, shared.clone()),
             None => data.apply(catalog, &part, head.stamp, pace),
         }
         let version = data.version;
         let low = data.stamps.low();
-        if !followers.is_empty() {
+        if let Some(shared) = shared {
             for server in followers {
                 let deed = Deed::Push {
                     stamp: head.stamp,
                     low,
                     roll_back: head.roll_back,
                     pace,
-                    part: words.clone(),
+                    part: shared.clone(),
                 };
                 streams.put(server, self.message(entry, version, deed));
             }

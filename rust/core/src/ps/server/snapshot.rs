@@ -315,7 +315,7 @@ mod tests {
                     roll_back: 0,
                     pace: Pace { rate: 0.1, step: 7 },
                 };
-                let answer = node.pushes().push(slot, &head, 1, &words.into(), 0);
+                let answer = node.pushes().push(slot, &head, 1, (&words).into(), 0);
                 assert!(
                     matches!(answer, Some(Answer::Applied | Answer::Held)),
                     "{answer:?}"

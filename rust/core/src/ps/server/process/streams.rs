@@ -11,7 +11,7 @@ use crate::net::handshake::{Hello, Purpose};
 use crate::net::sink::Sink;
 use crate::net::tls::Role;
 use crate::net::wake::{ignore_signals, readable, wait};
-use crate::ps::protocol::stream::Message;
+use crate::ps::protocol::stream::{Deed, Message};
 use crate::ps::protocol::words::Reader;
 use crate::ps::protocol::{error, placement, wire};
 use crate::ps::server::node::{PACKET, Unheard, Way};
@@ -161,8 +161,8 @@ impl Shared {
             if let Some(next) = next.as_mut() {
                 while channel.backlog() < UNDER_WAY
                     && let Some(sent) = pack(way, next, PACKET, |number, mark, room, messages| {
-                        channel.send_by((Kind::Stream, number, mark), room, |area| {
-                            put_all(area, messages);
+                        channel.send_by((Kind::Stream, number, mark), room, |draft| {
+                            put_all(draft, messages);
                         })
                     })
                 {
@@ -234,21 +234,95 @@ pub(in crate::ps::server) fn pack<R>(
     let outgoing = way.outgoing();
     let number = *next;
     let mut taken: usize = 0;
-    let messages = (number..).map_while(|number| outgoing.get(number));
-    let messages: Vec<&Message> = messages
-        .take_while(|message| {
-            let has_room = taken < room;
-            taken = taken.saturating_add(message.room());
-            has_room
-        })
-        .collect();
+    let mut messages = Vec::new();
+    while taken < room
+        && let Some(message) = outgoing.get(number.saturating_add(messages.len() as u64))
+    {
+        taken = taken.saturating_add(message.room());
+        messages.push(message);
+        if matches!(message.deed, Deed::CopyEnd(_)) {
+            // How much a memory of stamps takes is not known before it is written.
+            break;
+        }
+    }
     *next = next.saturating_add(messages.len() as u64);
-    (!messages.is_empty()).then(|| send(number, outgoing.first(), taken, &messages))
+    (!messages.is_empty()).then(|| send(number, outgoing.first(), taken, &messages[..]))
 }
 
 /// Write the messages of a packet.
 pub(in crate::ps::server) fn put_all(words: &mut impl Sink, messages: &[&Message]) {
     for message in messages {
         wire::put_message(words, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::memory::optimizer::Rule;
+    use crate::ps::protocol::catalog::Catalog;
+    use crate::ps::protocol::placement::Entry;
+    use crate::ps::protocol::stamps::{Stamp, Stamps};
+    use crate::ps::server::node::Node;
+
+    #[test]
+    fn packets_have_as_much_as_they_should_and_no_more_than_was_said() {
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let node = Node::new(0, Catalog::new(0, 1, vec![], vec![], rule, 0.0));
+        let way = node.way(1);
+        let entry = Entry {
+            term: 1,
+            primary_epoch: 1,
+            primary: 0,
+            backup: Some(1),
+            restored: 0,
+        };
+        let mut stamps = Stamps::default();
+        for task in 0..100 {
+            stamps.add(Stamp { task, chunk: 0 });
+        }
+        let piece = |words| Deed::CopyPiece(vec![7; words]);
+        let end = || Deed::CopyEnd(stamps.clone());
+        for deed in [
+            piece(30),
+            piece(30),
+            piece(30),
+            piece(500),
+            piece(500),
+            end(),
+            end(),
+            piece(1),
+            Deed::CopyBegin,
+        ] {
+            way.outgoing().push(Message {
+                slot: 0,
+                entry,
+                version: 1,
+                deed,
+            });
+        }
+        let (mut next, mut counts, mut written) = (0, Vec::new(), Vec::new());
+        while let Some(found) = pack(&way, &mut next, 100, |number, mark, room, messages| {
+            let mut words = Vec::new();
+            put_all(&mut words, messages);
+            let is_known = !matches!(messages.last().unwrap().deed, Deed::CopyEnd(_));
+            assert_eq!((number, mark), (counts.iter().sum::<usize>() as u64, 0));
+            assert!(!is_known || (words.len()..words.len() + 16 * messages.len()).contains(&room));
+            (messages.len(), words)
+        }) {
+            counts.push(found.0);
+            written.extend(found.1);
+        }
+        assert_eq!(counts, [3, 1, 1, 1, 1, 2]);
+        let packet = Arc::new(written);
+        let mut reader = Reader::new(&packet);
+        for number in 0..9 {
+            let message = wire::message(&mut reader, &packet).unwrap();
+            assert_eq!(Some(&message), way.outgoing().get(number));
+        }
+        assert!(reader.is_empty());
     }
 }

@@ -183,7 +183,7 @@ impl Shared {
             Ok(Reading::Now) => channel.send_by(
                 (Kind::Rows, request.into(), self.node.me()),
                 answering::room(&self.node, ask),
-                |area| answering::read(&self.node, ask, area),
+                |draft| answering::read(&self.node, ask, draft),
             )?,
             Err(broken) => {
                 self.dispatch(Err(broken));
