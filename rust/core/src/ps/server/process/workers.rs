@@ -36,6 +36,17 @@ struct Parked {
     message: Arc<Vec<u64>>,
 }
 
+/// What became of the rows that an ask wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// All that it wants, perhaps none, are on their way.
+    Sent,
+    /// They may not be read yet.
+    Wait,
+    /// This server can't go on.
+    Broken,
+}
+
 /// Name the part of a push for a slot that came with a request of a connection.
 pub(in crate::ps::server) fn ticket(queue: u32, request: u32, slot: u32) -> u64 {
     u64::from(queue & 0xff_ffff) << 40
@@ -97,15 +108,16 @@ impl Shared {
                         return Ok(());
                     }
                 };
-                let Some(waits) = self.send_rows(request, &ask, channel)? else {
+                let rows = self.send_rows(request, &ask, channel)?;
+                if rows == Rows::Broken {
                     return Ok(());
-                };
+                }
                 if !answers.is_empty() {
                     for packet in answering::report(&self.node, request, &answers) {
                         channel.send(packet)?;
                     }
                 }
-                if waits {
+                if rows == Rows::Wait {
                     parked.push(Parked {
                         request,
                         need: ask.need,
@@ -170,15 +182,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Send the rows that an ask wants, if they may be read; tell whether they have to wait, or nothing if this server can't go on.
+    /// Send the rows that an ask wants, if they may be read.
     fn send_rows(
         &self,
         request: u32,
         ask: &Ask<'_>,
         channel: &mut Channel,
-    ) -> std::result::Result<Option<bool>, Lost> {
+    ) -> std::result::Result<Rows, Lost> {
         match answering::reading(&self.node, ask) {
-            Ok(Reading::Wait) => return Ok(Some(true)),
+            Ok(Reading::Wait) => return Ok(Rows::Wait),
             Ok(Reading::Nothing) => {}
             Ok(Reading::Now) => channel.send_by(
                 (Kind::Rows, request.into(), self.node.me()),
@@ -187,10 +199,10 @@ impl Shared {
             )?,
             Err(broken) => {
                 self.dispatch(Err(broken));
-                return Ok(None);
+                return Ok(Rows::Broken);
             }
         }
-        Ok(Some(false))
+        Ok(Rows::Sent)
     }
 
     /// Send the rows of asks that need not wait any more, as long as few wait to go out; false if this server can't go on.
@@ -211,9 +223,9 @@ impl Shared {
             let ask =
                 Ask::read(&one.message, self.node.catalog()).map_err(|_| Malformed::Content)?;
             match self.send_rows(one.request, &ask, channel)? {
-                Some(true) => parked.push(one),
-                Some(false) => reuse(channel, one.message),
-                None => return Ok(false),
+                Rows::Wait => parked.push(one),
+                Rows::Sent => reuse(channel, one.message),
+                Rows::Broken => return Ok(false),
             }
         }
         // A step that was made now may be the first that goes to a server.
