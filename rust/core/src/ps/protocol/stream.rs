@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::excerpt::Excerpt;
-use crate::ps::protocol::placement::{Entry, Server};
+use crate::ps::protocol::placement::{ENTRY, Entry, Server};
 use crate::ps::protocol::stamps::{Stamp, Stamps};
 use crate::ps::protocol::words::{Reader, pair};
 use crate::ps::server::data::Pace;
@@ -62,13 +62,26 @@ const COPY_END: u32 = 4;
 const EXPIRE: u32 = 5;
 const STEP: u32 = 6;
 const NO_STAMP: u64 = 1 << 16;
-/// Words of a message's header, at most, with its length before it.
-const HEAD: usize = 16;
+/// Words of a message's header, with its length before it.
+const HEAD: usize = ENTRY + 3;
+/// Words of a push before its part.
+const PUSHED: usize = 6;
 
 impl Message {
-    /// Return how many words of a packet it takes, all but a memory of stamps.
+    /// Return how many words of a packet it takes.
     pub fn room(&self) -> usize {
-        self.size().saturating_add(HEAD)
+        let own = match &self.deed {
+            Deed::Push { part, .. } => part.len().saturating_add(PUSHED),
+            Deed::CopyBegin => 0,
+            Deed::CopyPiece(words) => words.len(),
+            Deed::CopyEnd(stamps) => {
+                let mut bytes = Vec::new();
+                stamps.encode(&mut bytes);
+                bytes.len() / 8
+            }
+            Deed::Expire(_) | Deed::Step(_) => 1,
+        };
+        own.saturating_add(HEAD)
     }
 
     /// Return how many words `write` appends, without the few of the header.

@@ -11,7 +11,7 @@ use crate::net::handshake::{Hello, Purpose};
 use crate::net::sink::Sink;
 use crate::net::tls::Role;
 use crate::net::wake::{ignore_signals, readable, wait};
-use crate::ps::protocol::stream::{Deed, Message};
+use crate::ps::protocol::stream::Message;
 use crate::ps::protocol::words::Reader;
 use crate::ps::protocol::{error, placement, wire};
 use crate::ps::server::node::{PACKET, Unheard, Way};
@@ -240,10 +240,6 @@ pub(in crate::ps::server) fn pack<R>(
     {
         taken = taken.saturating_add(message.room());
         messages.push(message);
-        if matches!(message.deed, Deed::CopyEnd(_)) {
-            // How much a memory of stamps takes is not known before it is written.
-            break;
-        }
     }
     *next = next.saturating_add(messages.len() as u64);
     (!messages.is_empty()).then(|| send(number, outgoing.first(), taken, &messages[..]))
@@ -263,6 +259,8 @@ mod tests {
     use crate::ps::protocol::catalog::Catalog;
     use crate::ps::protocol::placement::Entry;
     use crate::ps::protocol::stamps::{Stamp, Stamps};
+    use crate::ps::protocol::stream::Deed;
+    use crate::ps::server::data::Pace;
     use crate::ps::server::node::Node;
 
     #[test]
@@ -294,8 +292,16 @@ mod tests {
             piece(500),
             end(),
             end(),
-            piece(1),
             Deed::CopyBegin,
+            Deed::Expire(3),
+            Deed::Step(4),
+            Deed::Push {
+                stamp: None,
+                low: 0,
+                roll_back: 0,
+                pace: Pace { rate: 1.0, step: 0 },
+                part: vec![1; 5].into(),
+            },
         ] {
             way.outgoing().push(Message {
                 slot: 0,
@@ -308,18 +314,17 @@ mod tests {
         while let Some(found) = pack(&way, &mut next, 100, |number, mark, room, messages| {
             let mut words = Vec::new();
             put_all(&mut words, messages);
-            let is_known = !matches!(messages.last().unwrap().deed, Deed::CopyEnd(_));
             assert_eq!((number, mark), (counts.iter().sum::<usize>() as u64, 0));
-            assert!(!is_known || (words.len()..words.len() + 16 * messages.len()).contains(&room));
+            assert_eq!(words.len(), room);
             (messages.len(), words)
         }) {
             counts.push(found.0);
             written.extend(found.1);
         }
-        assert_eq!(counts, [3, 1, 1, 1, 1, 2]);
+        assert_eq!(counts, [3, 1, 1, 1, 1, 4]);
         let packet = Arc::new(written);
         let mut reader = Reader::new(&packet);
-        for number in 0..9 {
+        for number in 0..11 {
             let message = wire::message(&mut reader, &packet).unwrap();
             assert_eq!(Some(&message), way.outgoing().get(number));
         }
