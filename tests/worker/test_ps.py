@@ -104,7 +104,7 @@ class Rig:
 
     def set(self, *beat: int) -> None: ...
 
-    def pull(self, *wish: Any) -> int:
+    def pull(self, *wish: Any, exact: bool = False) -> int:
         return 1
 
     def rows(self, ticket: int, timeout: float) -> Any:
