@@ -241,7 +241,7 @@ def share(directory: Path, sizes: Sizes) -> Row:
         f"{100 * spent['master'] / took:.1f} % of a core, {1e3 * spent['master'] / max(steps, 1):.2f} s for 1,000 minibatches",
         part,
         3,
-        1.5,
+        1,
         " %",
     )
 

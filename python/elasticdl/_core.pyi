@@ -436,8 +436,16 @@ class ParameterClient:
     """A worker's connections to all parameter servers; one thread, started here."""
 
     def __init__(
-        self, name: str, token: bytes, catalog: Catalog, identity: Identity | None = None
-    ) -> None: ...
+        self,
+        name: str,
+        token: bytes,
+        catalog: Catalog,
+        identity: Identity | None = None,
+        *,
+        short_gradients: bool = False,
+        short_rows: bool = False,
+    ) -> None:
+        """Connect when it is needed; gradients, and rows, travel as bfloat16 if they are to be short."""
     def learn(
         self,
         addresses: dict[int, str],
@@ -451,9 +459,12 @@ class ParameterClient:
         batches: Sequence[Batch],
         variables: Sequence[int],
         need: tuple[int, int, int, int] | None = None,
+        *,
+        exact: bool = False,
     ) -> int:
         """Ask for rows and variables for a chunk (task, chunk); return a ticket.
 
+        `exact`: the rows are to have all their bits, also where others travel as bfloat16.
         `need`: they come once so many steps are complete, which is when in all tasks from a first one up to an end so many chunks are
         settled: (steps, first, end, chunks).
         """

@@ -156,9 +156,10 @@ def test_pods_of_a_node_need_a_directory_that_they_share(
     assert why in capsys.readouterr().err
 
 
-def test_gradients_travel_to_servers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([*COMMAND, "--num_ps_pods=1", "--gradient_dtype=bfloat16"]) == 2
-    assert "--gradient_dtype: with --num_ps_pods" in capsys.readouterr().err
+def test_only_servers_have_rows_that_may_be_short(capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, "--num_ps_pods=1", "--gradient_dtype=bfloat16", "--row_dtype=bfloat16")
+    assert cli.run([*COMMAND, "--row_dtype=bfloat16"]) == 2
+    assert "--row_dtype: is for parameter servers, of which there are none" in capsys.readouterr().err
 
 
 def test_workers_know_their_node_if_they_share_a_directory_of_it(capsys: pytest.CaptureFixture[str]) -> None:

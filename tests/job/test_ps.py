@@ -82,13 +82,23 @@ def at(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
 def test_the_master_a_worker_and_a_server_are_killed_one_after_the_other_and_nothing_is_lost(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    """The job is profiled before. Its chunks take half a second, so that none of the three comes after its end."""
-    job, path = begin(environment={"GO": str(tmp_path / "go"), "PACE": "0.5"}), tmp_path / "profile.json"
+    """The job is profiled before. Its chunks take half a second, so that none of the three comes after its end.
+
+    Gradients and rows travel as bfloat16 here, which holds each gradient exactly, but not the largest row of the result.
+    """
+    job = begin(
+        environment={"GO": str(tmp_path / "go"), "PACE": "0.5"},
+        gradient_dtype="bfloat16",
+        row_dtype="bfloat16",
+    )
+    path = tmp_path / "profile.json"
     at_step(job, 4, lambda status: True)
     profiled(path, "--steps=4")
     steps = [one for worker in steps_in(path).values() for one in worker]
     assert len(steps) == 8
-    assert all({"read", "compute", "push"} <= one for one in steps)
+    assert all({"compute", "push"} <= one for one in steps)
+    # A minibatch may be read in the step before its own, which then has two of them.
+    assert sum("read" in one for one in steps) >= len(steps) // 2
     os.kill(master_of(job), signal.SIGKILL)
     at_step(job, 12, lambda status: kill(training(status)[-1]))
     joins(job, 3)

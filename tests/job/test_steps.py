@@ -195,6 +195,19 @@ def test_losses_change_no_bit(begin: Start, tmp_path: Path, undisturbed: list[np
     same(made, undisturbed)
 
 
+def test_neither_do_they_if_gradients_and_rows_are_short(begin: Start, tmp_path: Path) -> None:
+    """Whoever computes a chunk rounds alike, and what servers keep for a step stays as it came."""
+    short = {"gradient_dtype": "bfloat16", "row_dtype": "bfloat16"}
+    _, alone = check(begin(num_workers=1, num_ps_pods=1, **short), tmp_path)
+    job = begin(**short)
+    at_step(job, 6, lambda status: kill(training(status)[-1]))
+    at(job, 14, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    summary, made = check(job, tmp_path)
+    assert summary["roll_backs"] == 0
+    assert summary["members"]["lost"] == 1
+    same(made, alone)
+
+
 def test_roll_backs_and_another_master_change_no_bit(
     begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
 ) -> None:

@@ -37,6 +37,12 @@ def runs_dataset(made: FeedPipeline) -> bool:
     return "DatasetToSingleElement" in kinds
 
 
+def executors(made: FeedPipeline) -> set[bytes]:
+    """Return with what the functions of maps are run."""
+    operations = made._traced._concrete.graph.get_operations()
+    return {one.get_attr("executor_type") for one in operations if one.type == "PartitionedCall"}
+
+
 def test_maps_one_after_the_other_make_what_a_dataset_makes() -> None:
     maps, dataset = (
         pipeline(lambda data: data.map(divide).map(add, num_parallel_calls=2)),
@@ -69,6 +75,8 @@ def test_control_flow_runs_in_the_pool_and_all_else_on_the_thread_that_calls(
     made = pipeline(lambda data: data.map(divide).map(more))
     mine, other = made(NUMBERS).data, simple(NUMBERS).data
     assert (made._inline, simple._inline) == (False, True)
+    assert executors(made) == {b""}
+    assert executors(simple) == {b"SINGLE_THREADED_EXECUTOR"}
     assert not runs_dataset(made)
     assert mine is not None
     assert other is not None

@@ -40,6 +40,24 @@ def test_what_no_training_needs_is_imported_when_it_is_used_and_nothing_is_colle
         assert file.read(4) == b"\x89PNG"
 
 
+def test_threads_that_have_nothing_to_do_sleep() -> None:
+    """What TensorFlow is told when it begins, with the number of threads."""
+    program = (
+        "from elasticdl.keras import runtime\n"
+        "runtime.start(3)\n"
+        "import tensorflow as tf\n"
+        "from tensorflow.python.eager import context\n"
+        "assert tf.function(lambda x: x + 1)(tf.constant(1)) == 2\n"
+        "told = context.context().config\n"
+        "assert told.experimental.disable_thread_spinning\n"
+        "assert (told.intra_op_parallelism_threads, told.inter_op_parallelism_threads) == (3, 2)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ""}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_module_that_is_missing_is_missing() -> None:
     with runtime.later("no_such_package", "no_such_package.part"), pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_package.part")

@@ -66,6 +66,7 @@ from elasticdl.control.transport.memberstream import (
 )
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.errors import BadData
+from elasticdl.job.heap import keep_freed_memory
 
 _log = logging.getLogger(__name__)
 
@@ -319,6 +320,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_parent()
     exit_without_memory(NO_MEMORY)
+    keep_freed_memory()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")

@@ -32,6 +32,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadModel, Cancelled
 from elasticdl.files.predictions import mark_of, parts_of
 from elasticdl.job.datafiles import predictions_draft
+from elasticdl.job.heap import keep_freed_memory
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, OnNaN
@@ -255,10 +256,18 @@ class WorkerProcess(MemberProcess):
             metrics="" if evaluating is None else evaluating.metrics,
             follows=adapter.follows_epochs,
         )
+        keep_freed_memory()
         return PsWorker(
             member=PsMember(self.id, self.name, order, pacing, settings),
             adapter=adapter,
-            client=ParameterClient(self.name, key, adapter.catalog.core(), place.identity),
+            client=ParameterClient(
+                self.name,
+                key,
+                adapter.catalog.core(),
+                place.identity,
+                short_gradients=spec.short_gradients,
+                short_rows=spec.short_rows,
+            ),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             evaluating=evaluating,
             audit=PsAuditLog(Path(spec.audit), self.name, self.id, self.note) if spec.audit else None,

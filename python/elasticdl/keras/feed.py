@@ -24,7 +24,7 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.mapped import as_traced, mapped
+from elasticdl.keras.mapped import as_traced, call_inline, mapped
 from elasticdl.keras.shown import show
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
@@ -143,6 +143,8 @@ class FeedPipeline:
                 batch = dataset.get_single_element()
             else:
                 self._inline = not _has_control_flow(tf.compat.v1.get_default_graph())
+                if self._inline:
+                    call_inline(tf.compat.v1.get_default_graph())
         else:
             if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
                 raise BadData(

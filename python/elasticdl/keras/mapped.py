@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.data.util import structure
 from tensorflow.python.eager import context
@@ -38,6 +39,14 @@ def _function(dataset: Any) -> Any:
     return dataset._map_func.function
 
 
+def call_inline(graph: Any) -> None:
+    """Let the functions that a graph of maps calls run on the thread that runs the graph; each call was handed to a pool otherwise."""
+    executor = attr_value_pb2.AttrValue(s=_ON_CALLER)
+    for operation in graph.get_operations():
+        if operation.type == "PartitionedCall":
+            operation._set_attr("executor_type", executor)
+
+
 @contextmanager
 def as_traced(*, inline: bool) -> Iterator[None]:
     """Call functions as they were traced: those of datasets are not rewritten, either, and division by a constant keeps its last bit.
@@ -60,5 +69,6 @@ def _as_traced(executor: str | None) -> Any:
     return context.FunctionCallOptions(executor_type=executor, config_proto=config)
 
 
+_ON_CALLER = b"SINGLE_THREADED_EXECUTOR"
 _POOLED = _as_traced(None)
-_INLINE = _as_traced("SINGLE_THREADED_EXECUTOR")
+_INLINE = _as_traced(_ON_CALLER.decode())

@@ -116,10 +116,17 @@ def set_threads(threads: int) -> None:
     """Fix the threads that share one operation; results depend on their number in their last bits.
 
     Two operations may run at once, whatever the number: one of the step, one of the feed that reads ahead. With a single
-    thread for both, each waits for the other, which costs a third of the throughput.
+    thread for both, each waits for the other, which costs a third of the throughput. Threads that have nothing to do sleep at once: by
+    default they go on looking for work for a while, with processors that other processes of the job want.
     """
     import tensorflow as tf
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.eager import context
 
+    # Nothing public says it; TensorFlow copies what stands here when it begins to compute.
+    context.context()._config = config_pb2.ConfigProto(
+        experimental=config_pb2.ConfigProto.Experimental(disable_thread_spinning=True)
+    )
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 

@@ -60,8 +60,8 @@ class Strategy(StrEnum):
     LOCAL = "Local"
 
 
-class GradientDtype(StrEnum):
-    """What gradients are while they travel between the workers of a group."""
+class WireDtype(StrEnum):
+    """What numbers of a kind are while they travel."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -315,10 +315,10 @@ class JobSpec:
         what="Records of one step whatever the number of workers, a multiple of minibatch_size; 0: minibatch_size for each worker.",
         why="Every worker is used; with a fixed size, disturbed and undisturbed runs have the same curve.",
     )  # fmt: skip
-    gradient_dtype: GradientDtype = setting(
-        kinds.choice(GradientDtype), GradientDtype.FLOAT32, group="strategy",
-        what="What gradients are while workers exchange them: float32 (float64 if the model has it), or bfloat16, which is half the bytes; "
-        "each worker's gradient is rounded then, and so is their sum.",
+    gradient_dtype: WireDtype = setting(
+        kinds.choice(WireDtype), WireDtype.FLOAT32, group="strategy",
+        what="What gradients are while workers exchange them or push them to servers: float32 (float64 if the model has it), or bfloat16, "
+        "which is half the bytes; each worker's gradient is rounded then, and so is the sum of a group.",
         why="Rounding changes the model in its last digits; few jobs wait for the network that long.",
     )  # fmt: skip
     threads_per_worker: int = setting(
@@ -401,6 +401,12 @@ class JobSpec:
         what="A minibatch is computed again if more than this many others were applied to a part of the model since its weights were "
         "fetched; 0: no limit. A worker's own minibatch before counts.",
         why="Computing again costs more than most old gradients do harm.",
+    )  # fmt: skip
+    row_dtype: WireDtype = setting(
+        kinds.choice(WireDtype), WireDtype.FLOAT32, group="parameter servers",
+        what="What rows of embeddings are while workers fetch them: float32, or bfloat16, which is half the bytes. Servers keep float32, "
+        "and results have it.",
+        why="Gradients are then those of rounded rows; few jobs wait for the network that long.",
     )  # fmt: skip
 
     # ------------------------------------------------------------------ output
@@ -675,7 +681,12 @@ class JobSpec:
     @property
     def short_gradients(self) -> bool:
         """Whether gradients travel as bfloat16."""
-        return self.gradient_dtype is GradientDtype.BFLOAT16
+        return self.gradient_dtype is WireDtype.BFLOAT16
+
+    @property
+    def short_rows(self) -> bool:
+        """Whether the embedding rows that workers pull travel as bfloat16."""
+        return self.row_dtype is WireDtype.BFLOAT16
 
     @property
     def replicas(self) -> int:
@@ -991,6 +1002,7 @@ def _check_servers(spec: JobSpec) -> None:
             "lr_staleness_modulation",
             "get_model_steps",
             "max_staleness",
+            "row_dtype",
         ):
             if getattr(spec, name) != SETTINGS[name].default:
                 raise BadSetting(
@@ -1000,10 +1012,6 @@ def _check_servers(spec: JobSpec) -> None:
     if strategy not in (Strategy.AUTO, Strategy.PARAMETER_SERVER):
         raise BadSetting(
             f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
-        )
-    if spec.gradient_dtype is not GradientDtype.FLOAT32:
-        raise BadSetting(
-            "--gradient_dtype: with --num_ps_pods gradients travel to servers as float32; leave one of the two out"
         )
     _check_accumulation(spec)
     if spec.get_model_steps > 1:

@@ -1,7 +1,10 @@
 //! What servers do beyond applying pushes: staleness and expiry, the same at both replicas.
+use std::sync::Arc;
+
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Policy, Table};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{Part, Rows};
 use elasticdl_core::ps::protocol::placement::Entry;
 use elasticdl_core::ps::protocol::stamps::Stamp;
@@ -64,7 +67,7 @@ impl Pair {
         part.rows.push(Rows {
             table: 0,
             ids: &ids,
-            gradients: &[-1.0],
+            gradients: Numbers::Long(&[-1.0]),
         });
         self.push_part(&part, step, seen)
     }
@@ -82,14 +85,14 @@ impl Pair {
         };
         let mut words = Vec::new();
         part.write(&mut words);
-        let mut answer = self.primary.push(0, &head, 1, &words, 7);
+        let mut answer = self.primary.pushes().push(0, &head, 1, (&words).into(), 7);
         let way = self.primary.way(1);
         let first = way.outgoing().first();
         let end = way.outgoing().end();
         for number in first..end {
             let mut words = Vec::new();
             way.outgoing().get(number).unwrap().write(&mut words);
-            let message = Message::read(&words).unwrap();
+            let message = Message::read(&words, &Arc::default()).unwrap();
             let mut told = Vec::new();
             self.backup.hear(0, number, &message, &mut told).unwrap();
         }

@@ -6,10 +6,13 @@
 //! Each chunk's gradient counts it in a column of its own, so that a row shows how often each chunk was applied to it. The master here is
 //! the least that the protocol needs; the real one is simulated with the real servers elsewhere.
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use elasticdl_core::bfloat::{BFloat16, convert};
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{Dense, Part, Rows};
 use elasticdl_core::ps::protocol::placement::{Entry, Server};
 use elasticdl_core::ps::protocol::stamps::Stamp;
@@ -299,7 +302,7 @@ impl World {
         // What travels is bytes.
         let mut words = Vec::new();
         message.write(&mut words);
-        assert_eq!(Message::read(&words).unwrap(), message);
+        assert_eq!(Message::read(&words, &Arc::default()).unwrap(), message);
         self.say(format!("{to} hears {number} from {from}: {message:?}"));
         let mut told = Vec::new();
         match self.nodes[&to].hear(from, number, &message, &mut told) {
@@ -484,12 +487,20 @@ impl World {
         let mut words = Vec::new();
         let mut gradient = [0.0; COLUMNS];
         gradient[column(stamp)] = -1.0;
+        // A one has all its bits either way.
+        let mut short = [BFloat16::from(0.0); 2 * COLUMNS];
         let both = [gradient, gradient].concat();
+        convert(&both, &mut short);
+        let is_short = stamp.task % 2 == 1;
+        let numbers = |rows: usize| match is_short {
+            true => Numbers::Short(&short[..rows * COLUMNS]),
+            false => Numbers::Long(&both[..rows * COLUMNS]),
+        };
         let mut part = Part {
             rows: vec![Rows {
                 table: 0,
                 ids: &self.ids[slot as usize],
-                gradients: &both,
+                gradients: numbers(2),
             }],
             dense: vec![],
         };
@@ -498,12 +509,12 @@ impl World {
             part.dense.push(Dense {
                 variable: 0,
                 is_first: true,
-                numbers: &zeros,
+                numbers: Numbers::Long(&zeros),
             });
             part.dense.push(Dense {
                 variable: 0,
                 is_first: false,
-                numbers: &gradient,
+                numbers: numbers(1),
             });
         }
         part.write(&mut words);
@@ -521,7 +532,9 @@ impl World {
             pace: Pace { rate: 1.0, step: 0 },
         };
         let term = if self.bug == Bug::NoTerm { 1 } else { term };
-        let answer = node.push(slot, &head, term, &words, ticket);
+        let answer = node
+            .pushes()
+            .push(slot, &head, term, (&words).into(), ticket);
         self.say(format!(
             "{stamp:?} for slot {slot} comes to {server}: {answer:?} (ticket {ticket})"
         ));
@@ -1007,7 +1020,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         dense: vec![Dense {
             variable: 0,
             is_first: true,
-            numbers: &[0.0; COLUMNS],
+            numbers: Numbers::Long(&[0.0; COLUMNS]),
         }],
     };
     let mut words = Vec::new();
@@ -1020,7 +1033,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
         roll_back: 0,
         pace,
     };
-    assert_eq!(node.push(slot, &head, 1, &words, 7), None);
+    assert_eq!(node.pushes().push(slot, &head, 1, (&words).into(), 7), None);
     assert_eq!(node.accepted(2, 1, &[]), vec![]);
     let ready = Told::Ready {
         slot,

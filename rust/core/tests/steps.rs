@@ -438,6 +438,8 @@ impl World {
                     chunk: Some(stamp),
                     need,
                     batches: vec![batch(stamp)],
+                    // Counts have all their bits either way.
+                    is_short: stamp.task % 3 == 1,
                     ..Wanted::default()
                 };
                 worker.tracker.begin(now, worker.ticket, Some(wanted), None);
@@ -497,7 +499,8 @@ impl World {
         let (requests, _) = worker.tracker.due(now);
         for request in requests {
             let server = request.server;
-            if let Some((request, words)) = worker.tracker.ask(now, request) {
+            if let Some((request, ask)) = worker.tracker.ask(now, request) {
+                let words = ask.words();
                 self.asks
                     .entry((number, server))
                     .or_default()
@@ -716,7 +719,14 @@ fn push(worker: &mut Worker, now: Instant, catalog: &Catalog, stamp: Stamp) {
         },
         seen: UNSEEN,
     };
-    let pushed = Pushed::new(catalog, head, &[(batch, gradients.into())], &[], false);
+    let pushed = Pushed::new(
+        catalog,
+        stamp.task % 2 == 1,
+        head,
+        &[(batch, gradients.into())],
+        &[],
+        false,
+    );
     let pushed = pushed.confirming(confirms(stamp));
     worker.tracker.begin(now, worker.ticket, None, Some(pushed));
 }
@@ -808,7 +818,8 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         };
         tracker.begin(now, 1, Some(wanted), None);
         let request = tracker.due(now).0.remove(0);
-        let (number, words) = tracker.ask(now, request).unwrap();
+        let (number, ask) = tracker.ask(now, request).unwrap();
+        let words = ask.words();
         let outcome = peer.ask(1, number, bytemuck::cast_slice(&words)).unwrap();
         for (_, packet) in outcome.packets {
             let taken = tracker.take(now, 0, packet.kind, packet.number, &packet.words);
@@ -840,9 +851,18 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         seen: UNSEEN,
     };
     let batch = Arc::new(Batch::new(&catalog(), 0, &ids(stamp)[..1]));
-    let pushed = Pushed::new(&catalog(), head, &[(batch, vec![1.0].into())], &[], false);
+    let pushed = Pushed::new(
+        &catalog(),
+        false,
+        head,
+        &[(batch, vec![1.0].into())],
+        &[],
+        false,
+    );
     assert_eq!(
-        peer.node().push(slot, &head, 2, pushed.part(0).1, 1),
+        peer.node()
+            .pushes()
+            .push(slot, &head, 2, pushed.part(0).1.into(), 1),
         Some(Answer::Applied)
     );
     let lags = |peer: &Peer| peer.node().look(slot, |slot| slot.data().unwrap().lags(9));

@@ -258,6 +258,8 @@ impl PyPeer {
 
 #[pyclass(name = "Client", module = "elasticdl._core._simulation")]
 struct PyRequestTracker {
+    short_gradients: bool,
+    short_rows: bool,
     tracker: RequestTracker,
     catalog: elasticdl_core::ps::protocol::catalog::Catalog,
     began: Instant,
@@ -283,8 +285,11 @@ impl PyRequestTracker {
 #[pymethods]
 impl PyRequestTracker {
     #[new]
-    fn new(catalog: &PyCatalog) -> Self {
+    #[pyo3(signature = (catalog, *, short_gradients=false, short_rows=false))]
+    fn new(catalog: &PyCatalog, short_gradients: bool, short_rows: bool) -> Self {
         PyRequestTracker {
+            short_gradients,
+            short_rows,
             tracker: RequestTracker::new(catalog.0.clone()),
             catalog: catalog.0.clone(),
             began: Instant::now(),
@@ -316,6 +321,7 @@ impl PyRequestTracker {
             chunk: stamp(chunk),
             need: need(needed),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
+            is_short: self.short_rows,
             variables,
             ..Wanted::default()
         });
@@ -335,9 +341,16 @@ impl PyRequestTracker {
                 .iter()
                 .map(|(at, numbers)| (*at, &numbers[..]))
                 .collect();
-            Pushed::new(&self.catalog, head, &rows, &dense, is_first)
-                .marking(&marks)
-                .confirming(confirms)
+            Pushed::new(
+                &self.catalog,
+                self.short_gradients,
+                head,
+                &rows,
+                &dense,
+                is_first,
+            )
+            .marking(&marks)
+            .confirming(confirms)
         });
         let now = self.at(now);
         self.tracker.begin(now, ticket, wanted, pushed);
@@ -370,11 +383,11 @@ impl PyRequestTracker {
             .partition(|request| request.server == server);
         self.due = others;
         let mine: Vec<OutboundRequest> = mine;
-        let asked = mine
-            .into_iter()
-            .filter_map(|request| self.tracker.ask(now, request));
-        asked
-            .map(|(number, words)| (number, bytes(py, &words)))
+        mine.into_iter()
+            .filter_map(|request| {
+                let (number, ask) = self.tracker.ask(now, request)?;
+                Some((number, bytes(py, &ask.words())))
+            })
             .collect()
     }
 

@@ -277,7 +277,7 @@ class PsWorker:
 
     def _read(self, table: int, ids: npt.NDArray[np.int64], need: Needed | None) -> npt.NDArray[np.float32]:
         batch = Batch(self._exchange.core, table, ids.data)
-        ticket = self._client.pull(None, [batch], [], need)
+        ticket = self._client.pull(None, [batch], [], need, exact=True)
         while (found := self._client.rows(ticket, LOOK_SECONDS)) is None:
             self._look()
         (rows,) = self._exchange.take(found).rows

@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
 use crate::net::shared::mailbox::{Inbox, Outbox};
+use crate::net::sink::{Draft, Sink};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -142,6 +143,46 @@ impl Channel {
                 self.put(Kind::Placed, number, mark, placed, None);
             }
             None => self.put(kind, number, mark, words, None),
+        }
+        Ok(())
+    }
+
+    /// Let `write` write a message of at most about so many words to where it goes out from, and put it behind those that wait to go out.
+    ///
+    /// If the estimate was too small, what was written is copied into memory, and sent like any other message.
+    pub fn send_by(
+        &mut self,
+        (kind, number, mark): (Kind, u64, u64),
+        room: usize,
+        write: impl FnOnce(&mut Draft<'_>),
+    ) -> Result<(), Lost> {
+        let mailbox = self.outbox.as_mut().zip(self.inbox.as_ref());
+        let mailbox = mailbox.filter(|_| room.saturating_mul(8) >= LARGE);
+        let place = mailbox.and_then(|(outbox, inbox)| outbox.place(room, inbox.read()));
+        let (position, mut draft) = match place {
+            Some((position, place)) => (position, Draft::new(place)),
+            None => (0, Draft::nowhere(room)),
+        };
+        write(&mut draft);
+        if draft.len().saturating_mul(8) > kind.limit() {
+            return Err(Malformed::Length.into());
+        }
+        match (draft.end(), &mut self.outbox) {
+            (Ok(length), Some(outbox)) => {
+                outbox.keep(position, length);
+                let placed = vec![kind as u64, length as u64, position];
+                self.put(Kind::Placed, number, mark, placed, None);
+            }
+            (Ok(_), None) => {}
+            (Err(words), _) => {
+                let packet = Packet {
+                    kind,
+                    number,
+                    mark,
+                    words,
+                };
+                return self.send(packet);
+            }
         }
         Ok(())
     }
@@ -329,160 +370,4 @@ fn came(got: io::Result<(usize, Vec<OwnedFd>)>) -> Result<Option<(usize, Vec<Own
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use rustix::fs::MemfdFlags;
-
-    use super::*;
-    use crate::net::address::Listener;
-    use crate::net::shared::mailbox::ROOM;
-
-    /// Both ends of a connection: who has dialled, and a Unix socket's directory.
-    fn ends(address: &str) -> (Channel, Channel, Option<tempfile::TempDir>) {
-        let directory = (address == "unix").then(|| tempfile::tempdir().unwrap());
-        let address = match &directory {
-            Some(directory) => format!("unix:{}/socket", directory.path().display()),
-            None => address.into(),
-        };
-        let listener = Listener::bind(&address.parse().unwrap()).unwrap();
-        let dialled = Stream::connect(listener.address()).unwrap();
-        let until = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some((stream, _)) = listener.accept().unwrap() {
-                return (Channel::dialled(dialled), Channel::new(stream), directory);
-            }
-            assert!(Instant::now() < until);
-        }
-    }
-
-    fn message(number: u64, length: u64) -> Packet {
-        Packet {
-            kind: Kind::Ask,
-            number,
-            mark: 1,
-            words: (0..length).map(|word| word * 7 + number).collect(),
-        }
-    }
-
-    /// Bring a message over, which is the next of the receiver's.
-    fn next(sender: &mut Channel, receiver: &mut Channel) -> Result<Packet, Lost> {
-        let until = Instant::now() + Duration::from_secs(30);
-        loop {
-            sender.flush()?;
-            if let Some(packet) = receiver.receive()? {
-                return Ok(packet);
-            }
-            assert!(Instant::now() < until);
-        }
-    }
-
-    /// Say something each way, so that both ends have each other's memory if there is any.
-    fn meet(left: &mut Channel, right: &mut Channel) {
-        left.send(message(1, 1)).unwrap();
-        next(left, right).unwrap();
-        right.send(message(2, 1)).unwrap();
-        next(right, left).unwrap();
-    }
-
-    #[test]
-    fn memory_of_one_message_serves_the_next() {
-        for address in ["tcp:127.0.0.1:0", "unix"] {
-            let (mut sender, mut receiver, _directory) = ends(address);
-            meet(&mut sender, &mut receiver);
-            for length in [
-                50_000, 3, 0, 49_999, 50_001, 20_000, 400_000, 600_000, 50_000, 1_500_000, 50_000,
-            ] {
-                let sent = message(length, length);
-                sender.send(sent.clone()).unwrap();
-                let packet = next(&mut sender, &mut receiver).unwrap();
-                assert_eq!(packet, sent);
-                receiver.reuse(packet.words);
-            }
-        }
-    }
-
-    #[test]
-    fn large_messages_of_one_host_lie_in_shared_memory_as_long_as_there_is_room() {
-        let (mut left, mut right, _directory) = ends("unix");
-        meet(&mut left, &mut right);
-        let (sender, receiver) = (&mut left, &mut right);
-        for _ in 0..2 {
-            let sent: Vec<Packet> = (0..6).map(|number| message(number, ROOM / 4)).collect();
-            for packet in &sent {
-                sender.send(packet.clone()).unwrap();
-            }
-            let placed = sender.leaving.iter().filter(|one| one.words.len() == 3);
-            assert_eq!(placed.count(), 4);
-            for packet in &sent {
-                assert_eq!(&next(sender, receiver).unwrap(), packet);
-            }
-            // What has been read serves again.
-            sender.send(sent[5].clone()).unwrap();
-            assert_eq!(sender.leaving.back().unwrap().words.len(), 3);
-            assert_eq!(next(sender, receiver).unwrap(), sent[5]);
-            std::mem::swap(sender, receiver);
-        }
-    }
-
-    #[test]
-    fn who_has_been_offered_no_memory_gets_all_through_the_socket() {
-        let (mut left, mut right, _directory) = ends("unix");
-        left.leaving.clear();
-        meet(&mut left, &mut right);
-        let (sender, receiver) = (&mut left, &mut right);
-        for _ in 0..2 {
-            let sent = message(5, ROOM / 4);
-            sender.send(sent.clone()).unwrap();
-            assert_eq!(sender.leaving.back().unwrap().words.len(), sent.words.len());
-            assert_eq!(next(sender, receiver).unwrap(), sent);
-            std::mem::swap(sender, receiver);
-        }
-    }
-
-    #[test]
-    fn a_confused_end_s_memory_and_places_are_malformed() {
-        let ask = Kind::Ask as u64;
-        let largest = ROOM + 1;
-        for words in [
-            vec![],
-            vec![ask, 1],
-            vec![ask, largest, 0],
-            vec![ask, 2, ROOM - 1],
-            vec![ask, u64::MAX, 0],
-            vec![ask, 1, u64::MAX],
-            vec![Kind::Waits as u64, 1, 0],
-            vec![255, 1, 0],
-            vec![u64::MAX, 1, 0],
-        ] {
-            let (mut left, mut right, _directory) = ends("unix");
-            meet(&mut left, &mut right);
-            left.put(Kind::Placed, 1, 1, words.clone(), None);
-            let end = next(&mut left, &mut right);
-            assert!(matches!(end, Err(Lost::Malformed(_))), "{words:?}");
-        }
-        let another = || {
-            let file = rustix::fs::memfd_create("another", MemfdFlags::CLOEXEC).unwrap();
-            rustix::fs::ftruncate(&file, 8 * ROOM + 4096).unwrap();
-            file
-        };
-        for (offers, file) in [
-            (false, None),
-            (false, Some(another())),
-            (true, Some(Outbox::create().unwrap().1)),
-        ] {
-            let (mut left, mut right, _directory) = ends("unix");
-            if !offers {
-                left.leaving.clear();
-            }
-            left.put(Kind::Share, 0, 0, Vec::new(), file);
-            let end = next(&mut left, &mut right);
-            assert!(matches!(end, Err(Lost::Malformed(_))), "{end:?}");
-        }
-        // Places mean nothing where no memory was shared.
-        let (mut left, mut right, _) = ends("tcp:127.0.0.1:0");
-        left.put(Kind::Placed, 1, 1, vec![ask, 1, 0], None);
-        let end = next(&mut left, &mut right);
-        assert!(matches!(end, Err(Lost::Malformed(_))), "{end:?}");
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ pub mod heart;
 pub mod place;
 pub mod ring;
 pub(crate) mod shared;
+pub mod sink;
 pub mod tls;
 pub mod tlsproxy;
 pub mod transfer;

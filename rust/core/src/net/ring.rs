@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::bfloat::BFloat16;
 use crate::net::address::Stream;
 use crate::net::dial::Dialer;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
@@ -26,7 +27,6 @@ use crate::net::error::{Error, How, Result};
 use crate::net::frame::{PREFIX, TRAILER};
 use crate::net::handshake::Purpose;
 use crate::net::place::Place;
-use crate::net::ring::bfloat::BFloat16;
 use crate::net::ring::hosts::Hosts;
 use crate::net::ring::link::{
     Course, Fault, Link, Operation, Ready, Received, differs, give_up, leave,
@@ -36,7 +36,6 @@ use crate::net::shared::area::{Area, LONGEST_OPENING};
 use crate::net::wake::{Interrupt, Wake};
 use sum::Element;
 
-mod bfloat;
 mod connecting;
 mod farewell;
 pub mod hosts;

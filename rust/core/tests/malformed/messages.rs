@@ -1,5 +1,7 @@
 //! Messages as they should be: what proptest draws, for every reader.
+use elasticdl_core::bfloat::BFloat16;
 use elasticdl_core::ps::protocol::catalog::Catalog;
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{self, Part, Rows};
 use elasticdl_core::ps::protocol::placement::Entry;
 use elasticdl_core::ps::protocol::stamps::{Stamp, Stamps};
@@ -38,8 +40,18 @@ fn head() -> impl Strategy<Value = Head> {
 }
 
 /// The words of a part of a slot that can be applied.
-pub fn part_of(catalog: &Catalog, slot: u32, ids: &[u64], is_first: bool) -> Vec<u64> {
-    let numbers = [0.5; 400];
+pub fn part_of(
+    catalog: &Catalog,
+    slot: u32,
+    ids: &[u64],
+    is_first: bool,
+    is_short: bool,
+) -> Vec<u64> {
+    let (long, short) = ([0.5; 400], [BFloat16::from(0.5); 400]);
+    let numbers = |count| match is_short {
+        true => Numbers::Short(&short[..count]),
+        false => Numbers::Long(&long[..count]),
+    };
     let of_slot = |table| -> Vec<u64> {
         let is_here = |id: &&u64| catalog.slot_of_row(table, **id) == slot;
         ids.iter().filter(is_here).copied().collect()
@@ -47,7 +59,7 @@ pub fn part_of(catalog: &Catalog, slot: u32, ids: &[u64], is_first: bool) -> Vec
     let of_tables = [of_slot(0), of_slot(1)];
     let mut part = Part::default();
     for (table, ids) in of_tables.iter().enumerate() {
-        let gradients = &numbers[..ids.len() * catalog.tables()[table].width];
+        let gradients = numbers(ids.len() * catalog.tables()[table].width);
         part.rows.push(Rows {
             table,
             ids,
@@ -59,7 +71,7 @@ pub fn part_of(catalog: &Catalog, slot: u32, ids: &[u64], is_first: bool) -> Vec
             part.dense.push(part::Dense {
                 variable,
                 is_first,
-                numbers: &numbers[..catalog.variables()[variable].length],
+                numbers: numbers(catalog.variables()[variable].length),
             });
         }
     }
@@ -76,9 +88,10 @@ pub fn ask() -> impl Strategy<Value = Vec<u64>> {
         0..SLOTS,
         any::<u64>(),
         rows,
+        any::<bool>(),
         prop::collection::vec(known, 0..3),
     );
-    let push = (0..SLOTS, any::<u64>(), ids());
+    let push = (0..SLOTS, any::<u64>(), ids(), any::<bool>());
     let (pulls, pushes) = (
         prop::collection::vec(pull, 0..4),
         prop::collection::vec(push, 0..4),
@@ -94,7 +107,9 @@ pub fn ask() -> impl Strategy<Value = Vec<u64>> {
             let catalog = catalog();
             let parts: Vec<_> = pushes
                 .into_iter()
-                .map(|(slot, term, ids)| (slot, term, part_of(&catalog, slot, &ids, true)))
+                .map(|(slot, term, ids, is_short)| {
+                    (slot, term, part_of(&catalog, slot, &ids, true, is_short))
+                })
                 .collect();
             let known = |(variable, primary_epoch, version): &(usize, u64, u64)| Known {
                 variable: *variable,
@@ -120,10 +135,11 @@ pub fn ask() -> impl Strategy<Value = Vec<u64>> {
                 },
                 pulls: pulls
                     .iter()
-                    .map(|(slot, term, rows, dense)| Pull {
+                    .map(|(slot, term, rows, is_short, dense)| Pull {
                         slot: *slot,
                         term: *term,
                         rows: rows.iter().map(|(table, ids)| (*table, &ids[..])).collect(),
+                        is_short: *is_short,
                         dense: dense.iter().map(known).collect(),
                         listed: (*slot as usize % 3).checked_sub(1),
                     })
@@ -138,7 +154,7 @@ pub fn ask() -> impl Strategy<Value = Vec<u64>> {
                     })
                     .collect(),
             };
-            ask.write()
+            ask.words()
         },
     )
 }
@@ -204,35 +220,38 @@ fn stream() -> impl Strategy<Value = Vec<u64>> {
 fn rows() -> impl Strategy<Value = Vec<u64>> {
     (
         prop::collection::vec(0..4, 3),
-        any::<[u64; 2]>(),
+        any::<(u64, u64)>(),
+        any::<bool>(),
         any::<bool>(),
     )
-        .prop_map(|(kinds, [primary_epoch, version], has_chunk)| {
+        .prop_map(|(kinds, versions, has_chunk, is_short)| {
             let catalog = catalog();
             let mut words = Vec::new();
             let mut kinds = kinds.into_iter();
-            for pull in asked() {
+            for pull in asked(is_short) {
                 let count = pull
                     .rows
                     .iter()
                     .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
                     .sum();
-                wire::put_rows(
-                    &mut words,
-                    pull.slot,
-                    has_chunk,
-                    (primary_epoch, version),
-                    count,
-                )
-                .fill(0.25);
+                let (words, slot) = (&mut words, pull.slot);
+                if is_short {
+                    wire::put_rows(words, slot, has_chunk, versions, count)
+                        .fill(BFloat16::from(0.25));
+                } else {
+                    wire::put_rows(words, slot, has_chunk, versions, count).fill(0.25_f32);
+                }
                 for known in &pull.dense {
                     let weights = &[1.5; 5][..catalog.variables()[known.variable].length];
                     let dense = match kinds.next() {
                         Some(0) => Dense::Missing,
                         Some(1) => Dense::Unchanged,
-                        _ => Dense::Changed { version, weights },
+                        _ => Dense::Changed {
+                            version: versions.1,
+                            weights,
+                        },
                     };
-                    wire::put_dense(&mut words, known.variable, dense);
+                    wire::put_dense(words, known.variable, dense);
                 }
             }
             words
@@ -272,8 +291,8 @@ fn node(ids: &[u64]) -> Node {
     };
     for slot in 0..SLOTS {
         for (task, is_first) in [(0, true), (1, false)] {
-            let words = part_of(&catalog(), slot, ids, is_first);
-            let answer = node.push(slot, &head(task), 1, &words, 0);
+            let words = part_of(&catalog(), slot, ids, is_first, is_first);
+            let answer = node.pushes().push(slot, &head(task), 1, (&words).into(), 0);
             assert!(
                 matches!(answer, Some(Answer::Applied | Answer::Held)),
                 "{answer:?}"
@@ -322,9 +341,10 @@ fn section() -> impl Strategy<Value = Vec<u64>> {
 }
 
 fn push() -> impl Strategy<Value = Vec<u64>> {
-    (0..SLOTS, any::<[u64; 2]>(), some_ids()).prop_map(|(slot, head, ids)| {
+    let drawn = (0..SLOTS, any::<[u64; 2]>(), some_ids(), any::<bool>());
+    drawn.prop_map(|(slot, head, ids, is_short)| {
         let mut words = vec![slot.into(), head[0], head[1]];
-        words.extend(part_of(&catalog(), slot, &ids, true));
+        words.extend(part_of(&catalog(), slot, &ids, true, is_short));
         words
     })
 }
@@ -332,8 +352,10 @@ fn push() -> impl Strategy<Value = Vec<u64>> {
 pub fn message() -> impl Strategy<Value = (What, Vec<u64>)> {
     prop_oneof![
         ask().prop_map(|words| (What::Ask, words)),
-        (0..SLOTS, some_ids())
-            .prop_map(|(slot, ids)| (What::Part, part_of(&catalog(), slot, &ids, true))),
+        (0..SLOTS, some_ids(), any::<bool>()).prop_map(|(slot, ids, is_short)| (
+            What::Part,
+            part_of(&catalog(), slot, &ids, true, is_short)
+        )),
         rows().prop_map(|words| (What::Rows, words)),
         answers().prop_map(|words| (What::Answers, words)),
         ".{0,600}".prop_map(|text| (What::Refusal, wire::text(&text))),

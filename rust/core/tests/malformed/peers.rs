@@ -173,7 +173,7 @@ impl Worker {
             pace: Pace { rate: 1.0, step: 0 },
         };
         let rows = [(self.batch.clone(), vec![1.0; 120].into())];
-        let pushed = Pushed::new(self.client.catalog(), head, &rows, &[], false);
+        let pushed = Pushed::new(self.client.catalog(), false, head, &rows, &[], false);
         let limit = Duration::from_secs(60);
         let ticket = self.client.ask(None, Some(pushed));
         assert_eq!(self.client.take_end(ticket, limit), Some(End::Settled));

@@ -75,14 +75,13 @@ fn an_answer_larger_than_a_message_is_not_asked_for() {
         pulls: vec![Pull {
             slot: 0,
             term: 1,
-            rows: vec![],
             dense: vec![known; times],
-            listed: None,
+            ..Pull::default()
         }],
         pushes: vec![],
     };
-    assert!(Ask::read(&ask(1_000_000).write(), &catalog).is_ok());
-    let error = Ask::read(&ask(8_000_000).write(), &catalog).unwrap_err();
+    assert!(Ask::read(&ask(1_000_000).words(), &catalog).is_ok());
+    let error = Ask::read(&ask(8_000_000).words(), &catalog).unwrap_err();
     assert!(
         error.to_string().contains("more than one message"),
         "{error}"

@@ -1,10 +1,10 @@
 //! What another server's connection may bring: the stream to a backup, and a copy of a slot.
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use elasticdl_core::net::address::Listener;
 use elasticdl_core::net::handshake::Purpose;
+use elasticdl_core::ps::protocol::excerpt::Excerpt;
 use elasticdl_core::ps::protocol::placement::Entry;
 use elasticdl_core::ps::protocol::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::protocol::stream::{Deed, Message};
@@ -57,7 +57,7 @@ fn a_stream_with_wrong_versions_ends_and_its_server_goes_on() {
     };
     backup.learn([], [(slot, entry)], Bounds::NONE).unwrap();
     let ids: Vec<u64> = (0..100).collect();
-    let part: Arc<[u64]> = part_of(&catalog(), slot, &ids, true).into();
+    let part: Excerpt = part_of(&catalog(), slot, &ids, true, true).into();
     let push = |task| Deed::Push {
         stamp: Some(Stamp { task, chunk: 0 }),
         low: 0,
@@ -96,7 +96,7 @@ fn a_stream_with_wrong_versions_ends_and_its_server_goes_on() {
     };
     let before = content();
     let elsewhere = ids.iter().find(|id| catalog().slot_of_row(0, **id) != slot);
-    let lying: Arc<[u64]> = [1, 1 << 32, *elsewhere.unwrap(), 0, 0].into();
+    let lying = vec![1, 1 << 32, *elsewhere.unwrap(), 0, 0].into();
     let lies = Deed::Push {
         stamp: Some(Stamp { task: 2, chunk: 0 }),
         low: 9,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use elasticdl_core::net::frame::{Header, Kind};
 use elasticdl_core::net::handshake::Purpose;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Variable};
+use elasticdl_core::ps::protocol::numbers::Numbers;
 use elasticdl_core::ps::protocol::part::{self, Part};
 use elasticdl_core::ps::protocol::stamps::Stamp;
 use elasticdl_core::ps::protocol::steps::{Confirmed, Need};
@@ -117,7 +118,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         dense: vec![part::Dense {
             variable: 0,
             is_first: true,
-            numbers: &numbers,
+            numbers: Numbers::Long(&numbers),
         }],
     };
     let mut words = Vec::new();
@@ -129,7 +130,10 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         pace: Pace { rate: 1.0, step: 0 },
         seen: UNSEEN,
     };
-    let applied = server.node().push(slot, &head, 1, &words, 0);
+    let applied = server
+        .node()
+        .pushes()
+        .push(slot, &head, 1, (&words).into(), 0);
     assert_eq!(applied, Some(Answer::Applied));
     let known = Known {
         variable: 0,
@@ -150,7 +154,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
         pulls: vec![pull],
         pushes: vec![],
     };
-    let words = ask.write();
+    let words = ask.words();
     let asked: Vec<u8> = (0..ASKS)
         .flat_map(|number| Header::frame(Kind::Ask, number, 0, bytemuck::cast_slice(&words)))
         .collect();
@@ -194,7 +198,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
     let most = u64::MAX;
     let mut stream = stranger(&server, Purpose::Parameters);
     let slot = catalog().slot_of_row(0, 1);
-    let part = part_of(&catalog(), slot, &[1], false);
+    let part = part_of(&catalog(), slot, &[1], false, false);
     for (head, confirmed, need, is_push) in [
         (head(0, most, 0), nothing.clone(), no_need, true),
         (head(0, TASKS + 1, 0), nothing.clone(), no_need, true),
@@ -229,7 +233,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
             pulls: if is_push { vec![] } else { vec![pull] },
             pushes: if is_push { vec![push] } else { vec![] },
         };
-        let words = ask.write();
+        let words = ask.words();
         let bytes = Header::frame(Kind::Ask, 5, 0, bytemuck::cast_slice(&words));
         stream.write_all(&bytes).unwrap();
         let (header, payload) = frame(&mut stream);
@@ -285,7 +289,7 @@ fn a_part_that_lies_is_refused_with_its_reason_and_the_connection_goes_on() {
             pulls: vec![],
             pushes: vec![push],
         };
-        let words = ask.write();
+        let words = ask.words();
         let bytes = Header::frame(Kind::Ask, 5, 0, bytemuck::cast_slice(&words));
         stream.write_all(&bytes).unwrap();
         let (header, payload) = frame(&mut stream);

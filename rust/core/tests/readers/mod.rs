@@ -1,6 +1,8 @@
 //! Every reader of what a peer sends or a file holds, behind one acceptor: what is no message is an error, whatever the bytes.
 //!
 //! Shared by the property tests, the replayed corpus and the fuzz target (`rust/fuzz`).
+use std::sync::Arc;
+
 use elasticdl_core::net::frame::{HEADER, Header, Kind};
 use elasticdl_core::net::handshake::{Caller, Heard, Hello, Purpose, Responder, Said, Token};
 use elasticdl_core::ps::memory::initial::Initial;
@@ -95,8 +97,8 @@ pub fn catalog() -> Catalog {
     )
 }
 
-/// The pulls that answers of `What::Rows` are read against.
-pub fn asked() -> Vec<Pull<'static>> {
+/// The pulls that answers of `What::Rows` are read against, of rows of either kind.
+pub fn asked(is_short: bool) -> Vec<Pull<'static>> {
     let known = |variable| Known {
         variable,
         primary_epoch: 1,
@@ -106,6 +108,7 @@ pub fn asked() -> Vec<Pull<'static>> {
         slot,
         term: 1,
         rows,
+        is_short,
         dense,
         listed: None,
     };
@@ -160,7 +163,9 @@ pub fn read_words(what: What, words: &[u64]) -> bool {
         }
         What::Ask => is_ask(words, &catalog),
         What::Part => (0..SLOTS).any(|slot| is_part(words, &catalog, slot)),
-        What::Rows => is_rows(words, &catalog),
+        What::Rows => [false, true]
+            .map(|is_short| is_rows(words, &catalog, is_short))
+            .contains(&true),
         What::Answers => {
             let mut reader = Reader::new(words);
             while !reader.is_empty() {
@@ -191,7 +196,7 @@ fn is_ask(words: &[u64], catalog: &Catalog) -> bool {
     let Ok(ask) = Ask::read(words, catalog) else {
         return false;
     };
-    let written = ask.write();
+    let written = ask.words();
     let again = Ask::read(&written, catalog).expect("what was written can be read");
     assert_eq!(format!("{ask:?}"), format!("{again:?}"));
     true
@@ -207,9 +212,9 @@ fn is_part(words: &[u64], catalog: &Catalog, slot: u32) -> bool {
     true
 }
 
-fn is_rows(words: &[u64], catalog: &Catalog) -> bool {
+fn is_rows(words: &[u64], catalog: &Catalog, is_short: bool) -> bool {
     let mut reader = Reader::new(words);
-    for asked in asked() {
+    for asked in asked(is_short) {
         match wire::pulled(&mut reader, catalog, &asked) {
             Ok(Pulled::Rows(found)) => assert_eq!(found.dense.len(), asked.dense.len()),
             Ok(Pulled::Elsewhere | Pulled::Refused(_)) => {}
@@ -220,15 +225,17 @@ fn is_rows(words: &[u64], catalog: &Catalog) -> bool {
 }
 
 fn is_stream(words: &[u64]) -> bool {
-    let mut reader = Reader::new(words);
+    let packet = Arc::new(words.to_vec());
+    let mut reader = Reader::new(&packet);
     while !reader.is_empty() {
-        let Ok(message) = wire::message(&mut reader) else {
+        let Ok(message) = wire::message(&mut reader, &packet) else {
             return false;
         };
         let mut written = Vec::new();
         wire::put_message(&mut written, &message);
-        let again =
-            wire::message(&mut Reader::new(&written)).expect("what was written can be read");
+        let written = Arc::new(written);
+        let again = wire::message(&mut Reader::new(&written), &written)
+            .expect("what was written can be read");
         // By its text: numbers that are none are not equal to themselves.
         assert_eq!(format!("{again:?}"), format!("{message:?}"));
     }
@@ -267,7 +274,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     let slot = (*slot % u64::from(SLOTS + 1)) as u32;
     let version = |node: &Node| node.look(slot, |slot| slot.data().map(|data| data.version));
     let before = version(&node);
-    match node.push(slot, &head, 1, part, 0) {
+    match node.pushes().push(slot, &head, 1, part.into(), 0) {
         Some(Answer::Applied) => true,
         answer => {
             assert!(

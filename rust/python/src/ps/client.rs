@@ -63,7 +63,13 @@ impl PyBatch {
 }
 
 #[pyclass(name = "ParameterClient", module = "elasticdl._core", frozen)]
-struct PyClient(Client);
+struct PyClient {
+    client: Client,
+    /// Gradients travel as bfloat16.
+    short_gradients: bool,
+    /// Rows for training do, too.
+    short_rows: bool,
+}
 
 /// Stamp (task, chunk) or none, low, roll-back, learning rate, step
 pub type PyHead = (Option<(u64, u16)>, u64, u64, f32, u64);
@@ -127,18 +133,24 @@ pub fn dense_of<'a>(
 #[pymethods]
 impl PyClient {
     #[new]
-    #[pyo3(signature = (name, token, catalog, identity=None))]
+    #[pyo3(signature = (name, token, catalog, identity=None, *, short_gradients=false, short_rows=false))]
     fn new(
         py: Python<'_>,
         name: &str,
         token: &[u8],
         catalog: &PyCatalog,
         identity: Option<PyIdentity>,
+        short_gradients: bool,
+        short_rows: bool,
     ) -> PyResult<Self> {
-        blocking(py, |_| {
+        let client = blocking(py, |_| {
             Client::open(name, token, core_identity(identity)?, catalog.0.clone())
+        })?;
+        Ok(PyClient {
+            client,
+            short_gradients,
+            short_rows,
         })
-        .map(PyClient)
     }
 
     fn learn(
@@ -149,11 +161,14 @@ impl PyClient {
         roll_back: u64,
     ) -> PyResult<()> {
         let addresses = super::addresses(py, addresses)?;
-        py.detach(|| self.0.learn(addresses, super::entries(entries), roll_back));
+        py.detach(|| {
+            self.client
+                .learn(addresses, super::entries(entries), roll_back)
+        });
         Ok(())
     }
 
-    #[pyo3(signature = (chunk, batches, variables, need=None))]
+    #[pyo3(signature = (chunk, batches, variables, need=None, *, exact=false))]
     fn pull(
         &self,
         py: Python<'_>,
@@ -161,9 +176,11 @@ impl PyClient {
         batches: Vec<PyRef<'_, PyBatch>>,
         variables: Vec<usize>,
         need: Option<PyNeed>,
+        exact: bool,
     ) -> PyResult<u32> {
-        let wanted = self.wanted(chunk, &batches, variables, need)?;
-        Ok(py.detach(|| self.0.ask(Some(wanted), None)))
+        let mut wanted = self.wanted(chunk, &batches, variables, need)?;
+        wanted.is_short &= !exact;
+        Ok(py.detach(|| self.client.ask(Some(wanted), None)))
     }
 
     #[expect(clippy::too_many_arguments)]
@@ -180,7 +197,7 @@ impl PyClient {
         confirms: u16,
         marks: BTreeSet<u32>,
     ) -> PyResult<u32> {
-        let catalog = self.0.catalog();
+        let catalog = self.client.catalog();
         let (stamp, low, roll_back, rate, step) = head;
         let head = Head {
             seen: UNSEEN,
@@ -235,19 +252,26 @@ impl PyClient {
                     (batch, sums)
                 })
                 .collect();
-            let pushed = Pushed::new(catalog, head, &rows, &variables, is_first)
-                .marking(&marks)
-                .confirming(confirms);
-            self.0.ask(wanted, Some(pushed))
+            let pushed = Pushed::new(
+                catalog,
+                self.short_gradients,
+                head,
+                &rows,
+                &variables,
+                is_first,
+            )
+            .marking(&marks)
+            .confirming(confirms);
+            self.client.ask(wanted, Some(pushed))
         }))
     }
 
     fn confirm(&self, py: Python<'_>, roll_back: u64, low: u64, tasks: Vec<(u64, u16)>) {
-        py.detach(|| self.0.confirm(roll_back, low, tasks));
+        py.detach(|| self.client.confirm(roll_back, low, tasks));
     }
 
     fn forget(&self) {
-        self.0.forget();
+        self.client.forget();
     }
 
     fn rows<'py>(
@@ -257,7 +281,7 @@ impl PyClient {
         timeout: f64,
     ) -> PyResult<Option<PyFound<'py>>> {
         let limit = seconds(timeout, "timeout")?;
-        let found = blocking(py, |_| self.0.take_found(ticket, limit))?;
+        let found = blocking(py, |_| self.client.take_found(ticket, limit))?;
         Ok(found.map(
             |Found {
                  rows,
@@ -290,7 +314,7 @@ impl PyClient {
         end: u32,
         need: Option<PyNeed>,
     ) -> PyResult<u32> {
-        let catalog = self.0.catalog();
+        let catalog = self.client.catalog();
         if table >= catalog.tables().len() || end > catalog.slots() {
             return Err(PyValueError::new_err(format!(
                 "there is no table {table} with the slots {first} to {end}"
@@ -301,7 +325,7 @@ impl PyClient {
             listed: Some((table, first..end)),
             ..Wanted::default()
         };
-        Ok(py.detach(|| self.0.ask(Some(wanted), None)))
+        Ok(py.detach(|| self.client.ask(Some(wanted), None)))
     }
 
     fn ids<'py>(
@@ -311,13 +335,13 @@ impl PyClient {
         timeout: f64,
     ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
         let limit = seconds(timeout, "timeout")?;
-        let found = blocking(py, |_| self.0.take_found(ticket, limit))?;
+        let found = blocking(py, |_| self.client.take_found(ticket, limit))?;
         Ok(found.map(|found| array(py, bytemuck::cast_slice(&found.listed))))
     }
 
     fn settled(&self, py: Python<'_>, ticket: u32, timeout: f64) -> PyResult<Option<String>> {
         let limit = seconds(timeout, "timeout")?;
-        match py.detach(|| self.0.take_end(ticket, limit)) {
+        match py.detach(|| self.client.take_end(ticket, limit)) {
             None => Ok(None),
             Some(End::Settled) => Ok(Some("settled".into())),
             Some(End::Stale) => Ok(Some("stale".into())),
@@ -327,12 +351,12 @@ impl PyClient {
     }
 
     fn notice(&self) -> (Vec<u64>, bool) {
-        let noticed = self.0.notice();
+        let noticed = self.client.notice();
         (noticed.lost.into_iter().collect(), noticed.is_astray)
     }
 
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.0.close());
+        py.detach(|| self.client.close());
     }
 }
 
@@ -351,7 +375,7 @@ impl PyClient {
         variables: Vec<usize>,
         need: Option<PyNeed>,
     ) -> PyResult<Wanted> {
-        let known = self.0.catalog().variables().len();
+        let known = self.client.catalog().variables().len();
         if let Some(variable) = variables.iter().find(|variable| **variable >= known) {
             return Err(PyValueError::new_err(format!(
                 "there is no variable {variable}"
@@ -361,6 +385,7 @@ impl PyClient {
             chunk: stamp(chunk),
             need: self::need(need),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
+            is_short: self.short_rows,
             variables,
             listed: None,
         })

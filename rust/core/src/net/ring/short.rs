@@ -2,9 +2,9 @@
 use bytemuck::Zeroable;
 
 use super::Ring;
+use crate::bfloat::{BFloat16, convert};
 use crate::net::endpoint::lock;
 use crate::net::error::{Error, Result};
-use crate::net::ring::bfloat::{BFloat16, convert};
 use crate::net::wake::Interrupt;
 
 impl Ring {

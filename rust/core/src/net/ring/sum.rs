@@ -6,7 +6,7 @@
 )]
 use bytemuck::Pod;
 
-use crate::net::ring::bfloat::{BFloat16, convert};
+use crate::bfloat::{BFloat16, convert};
 
 /// Elements that are added up at a time in a wider type: they stay in the first cache.
 const RUN: usize = 512;

@@ -62,7 +62,15 @@ impl Outbox {
 
     /// Copy a message to where there is room and return its position, or nothing if there is none; `read`: so far the other end has read.
     pub fn put(&mut self, words: &[u64], read: u64) -> Option<u64> {
-        let length = words.len() as u64;
+        let (position, place) = self.place(words.len(), read)?;
+        place.copy_from_slice(words);
+        self.keep(position, words.len());
+        Some(position)
+    }
+
+    /// Return where a message of so many words has room, and its position, or nothing if there is none; `read` as above.
+    pub fn place(&mut self, length: usize, read: u64) -> Option<(u64, &mut [u64])> {
+        let (words, length) = (length, length as u64);
         // Who says more than was written gets no more messages in this way.
         let free = self.free.max(Some(read).filter(|read| *read <= self.end)?);
         if free == self.end {
@@ -80,14 +88,19 @@ impl Outbox {
             return None;
         }
         let at = begin.checked_rem(ROOM)?.checked_mul(8)? as usize;
-        // SAFETY: the place and the message's length lie inside the room, as has been checked, behind the head; it is aligned and the
-        // mapping is this end's own, to which nobody else writes. The other end has said that it has read all that was there.
-        unsafe {
+        // SAFETY: the place and the message's length lie inside the room, as has been checked, behind the head; it is aligned, any bits are a
+        // u64, and the mapping is this end's own, to which nobody else writes, borrowed as long as the place. The other end, which has said that
+        // it has read all that was there, copies what it reads there whenever it likes, and looks at nothing but its copy.
+        let place = unsafe {
             let to = self.map.as_mut_ptr().add(HEAD).add(at).cast::<u64>();
-            std::ptr::copy_nonoverlapping(words.as_ptr(), to, words.len());
-        }
-        self.end = end;
-        Some(begin)
+            std::slice::from_raw_parts_mut(to, words)
+        };
+        Some((begin, place))
+    }
+
+    /// Take note that so many words of a message have been written to the place at this position.
+    pub fn keep(&mut self, position: u64, length: usize) {
+        self.end = position.saturating_add(length as u64);
     }
 
     /// Let the other end know how far its area has been read.

@@ -408,14 +408,10 @@ impl<'a> ClientThread<'a> {
                 Err(None) => continue,
             }
             if let Some(Line::Standing(channel)) = self.lines.get_mut(&server)
-                && let Some((number, words)) = self.tracker.ask(now, request)
+                && let Some((number, ask)) = self.tracker.ask(now, request)
             {
-                let sent = channel.send(Packet {
-                    kind: Kind::Ask,
-                    number: number.into(),
-                    mark: 0,
-                    words,
-                });
+                let head = (Kind::Ask, number.into(), 0);
+                let sent = channel.send_by(head, ask.room(), |draft| ask.write(draft));
                 if sent.is_err() {
                     self.lose(server);
                 }

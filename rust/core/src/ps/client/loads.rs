@@ -14,6 +14,7 @@ use crate::net::frame::MESSAGE;
 use crate::ps::client::push::Pushed;
 use crate::ps::client::wanted::{Came, Wanted, pull_of};
 use crate::ps::protocol::catalog::Catalog;
+use crate::ps::protocol::numbers::words_of;
 
 /// Words that one message asks for and brings at most, unless a single slot takes more: it has room for twice as many.
 pub(super) const ROOM: usize = MESSAGE / 16;
@@ -23,7 +24,11 @@ pub(super) fn room(catalog: &Catalog, wanted: Option<&Wanted>, pushed: Option<&P
     let batches = wanted.iter().flat_map(|wanted| &wanted.batches);
     let rows = batches.map(|batch| {
         let numbers = catalog.numbers(batch.table(), batch.ids());
-        batch.ids().len().saturating_add(numbers.div_ceil(2))
+        let is_short = wanted.is_some_and(|wanted| wanted.is_short);
+        batch
+            .ids()
+            .len()
+            .saturating_add(words_of(numbers, is_short))
     });
     let variables = wanted.iter().flat_map(|wanted| &wanted.variables);
     let dense = variables.map(|variable| catalog.length(*variable).div_ceil(2));

@@ -61,6 +61,7 @@ mod tests {
     use crate::ps::memory::optimizer::Rule;
     use crate::ps::memory::torch::TorchRule;
     use crate::ps::protocol::catalog::Variable;
+    use crate::ps::protocol::numbers::Numbers;
     use crate::ps::protocol::part::{Dense, Part};
     use crate::ps::protocol::stamps::Stamp;
     use crate::ps::server::data::{Data, Pace};
@@ -156,7 +157,7 @@ mod tests {
             .map(|(variable, numbers)| Dense {
                 variable,
                 is_first,
-                numbers,
+                numbers: Numbers::Long(numbers),
             })
             .collect();
         Part {

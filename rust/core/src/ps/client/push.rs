@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::ps::client::batch::Batch;
 use crate::ps::protocol::catalog::Catalog;
-use crate::ps::protocol::words::{pair, put_numbers};
+use crate::ps::protocol::numbers::{flagged, put_as, words_of};
+use crate::ps::protocol::words::pair;
 use crate::ps::server::slot::Head;
 
 /// A chunk's gradients, encoded.
@@ -21,8 +22,11 @@ pub struct Pushed {
 
 impl Pushed {
     /// Encode gradients: of batches, whose rows are given by distinct ids, and of dense variables, or their first values.
+    ///
+    /// `is_short`: gradients are rounded to bfloat16. First values and what is added keep all their bits: they are weights and statistics.
     pub fn new(
         catalog: &Catalog,
+        is_short: bool,
         head: Head,
         rows: &[(Arc<Batch>, Cow<'_, [f32]>)],
         dense: &[(usize, &[f32])],
@@ -39,8 +43,12 @@ impl Pushed {
         let heads = catalog.slots() as usize * (1 + 2 * rows.len());
         let numbers = rows
             .iter()
-            .map(|(batch, gradients)| batch.ids().len() + gradients.len() / 2);
-        let values = dense.iter().map(|(_, numbers)| 2 + numbers.len() / 2);
+            .map(|(batch, gradients)| batch.ids().len() + words_of(gradients.len(), is_short));
+        let is_short_value =
+            |variable: usize| is_short && !is_first && !catalog.variables()[variable].adds;
+        let values = dense
+            .iter()
+            .map(|(variable, numbers)| 1 + words_of(numbers.len(), is_short_value(*variable)));
         let mut pushed = Pushed {
             head,
             confirms: 0,
@@ -63,14 +71,18 @@ impl Pushed {
             words.push(pair(touched.len() as u32, of_slot.len() as u32));
             for (batch, gradients) in touched {
                 let (range, width) = (batch.of_slot(slot), catalog.tables()[batch.table()].width);
-                words.push(pair(batch.table() as u32, range.len() as u32));
+                let name = flagged(batch.table() as u32, is_short);
+                words.push(pair(name, range.len() as u32));
                 words.extend_from_slice(&batch.ids()[range.clone()]);
-                put_numbers(words, &gradients[range.start * width..range.end * width]);
+                let gradients = &gradients[range.start * width..range.end * width];
+                put_as(words, gradients, is_short);
             }
             for at in of_slot {
                 let (variable, numbers) = dense[*at];
-                words.push(pair(variable as u32, u32::from(is_first)));
-                put_numbers(words, numbers);
+                let is_short = is_short_value(variable);
+                let name = flagged(variable as u32, is_short);
+                words.push(pair(name, u32::from(is_first)));
+                put_as(words, numbers, is_short);
             }
             pushed.parts.push((slot, begin..pushed.words.len()));
         }

@@ -388,8 +388,8 @@ impl RequestTracker {
         }
     }
 
-    /// Return the number and the words of the message that an request is, which is sent now; `None` if it means nothing any more.
-    pub fn ask(&mut self, now: Instant, request: OutboundRequest) -> Option<(u32, Vec<u64>)> {
+    /// Return the number and the content of the message that a request is, which is sent now; `None` if it means nothing any more.
+    pub fn ask(&mut self, now: Instant, request: OutboundRequest) -> Option<(u32, Ask<'_>)> {
         let OutboundRequest {
             server,
             ticket,
@@ -409,20 +409,28 @@ impl RequestTracker {
                 pulls: Vec::new(),
                 pushes: Vec::new(),
             };
-            return Some((number, ask.write()));
+            return Some((number, ask));
         };
         let job = self.jobs.get_mut(&ticket)?;
-        let entries = &self.entries;
+        for slot in &pulls {
+            if let Some(state) = of_pull(&mut job.pulls, *slot) {
+                *state = State::Asked(server);
+            }
+        }
+        for at in &pushes {
+            if let Some(state) = job.pushes.get_mut(*at) {
+                *state = State::Asked(server);
+            }
+        }
+        let (job, entries) = (&*job, &self.entries);
         let term = |slot| of_slot(entries, slot).map_or(0, |entry| entry.term);
-        let nothing = Wanted::default();
-        let wanted = job.wanted.as_ref().unwrap_or(&nothing);
-        let pulled = pulls
-            .iter()
-            .map(|slot| Pull {
+        let wanted = job.wanted.as_ref();
+        let pulled = wanted.iter().flat_map(|wanted| {
+            pulls.iter().map(|slot| Pull {
                 term: term(*slot),
                 ..pull_of(&self.catalog, wanted, *slot, &self.came)
             })
-            .collect();
+        });
         let seen = &self.seen;
         let parts = job.pushed.iter().flat_map(|pushed| {
             pushes.iter().map(move |at| {
@@ -437,23 +445,12 @@ impl RequestTracker {
         });
         let ask = Ask {
             head: job.pushed.as_ref().map_or(NOTHING, |pushed| pushed.head),
-            chunk: wanted.chunk,
-            need: wanted.need,
+            chunk: wanted.and_then(|wanted| wanted.chunk),
+            need: wanted.map_or_else(Need::default, |wanted| wanted.need),
             confirmed: self.confirmed.clone(),
-            pulls: pulled,
+            pulls: pulled.collect(),
             pushes: parts.collect(),
         };
-        let words = ask.write();
-        for slot in &pulls {
-            if let Some(state) = of_pull(&mut job.pulls, *slot) {
-                *state = State::Asked(server);
-            }
-        }
-        for at in &pushes {
-            if let Some(state) = job.pushes.get_mut(*at) {
-                *state = State::Asked(server);
-            }
-        }
         let request = Request {
             job: ticket,
             server,
@@ -462,7 +459,7 @@ impl RequestTracker {
             pushes: pushes.into_iter().collect(),
         };
         self.requests.insert(number, request);
-        Some((number, words))
+        Some((number, ask))
     }
 
     /// Take an answer in; nothing if it makes no sense: whatever is there is not one of this job's servers.
@@ -716,8 +713,8 @@ mod tests {
         };
         tracker.begin(now, ticket, Some(wanted), None);
         let request = tracker.due(now).0.remove(0);
-        let (number, words) = tracker.ask(now, request).expect("it is asked");
-        let known = Ask::read(&words, catalog).expect("an ask").pulls[0].dense[0];
+        let (number, ask) = tracker.ask(now, request).expect("it is asked");
+        let known = Ask::read(&ask.words(), catalog).expect("an ask").pulls[0].dense[0];
         (number, (known.primary_epoch, known.version))
     }
 
@@ -728,7 +725,7 @@ mod tests {
         dense: Dense<'_>,
     ) -> Vec<(Ticket, Vec<f32>)> {
         let mut words = Vec::new();
-        wire::put_rows(&mut words, 0, false, (1, 5), 0);
+        wire::put_rows::<f32>(&mut words, 0, false, (1, 5), 0);
         wire::put_dense(&mut words, 0, dense);
         tracker
             .take(Instant::now(), 1, Kind::Rows, number.into(), &words)
@@ -760,8 +757,8 @@ mod tests {
         let now = Instant::now();
         tracker.take(now, 1, Kind::Rows, first.into(), &words);
         let request = tracker.due(now + MOVED).0.remove(0);
-        let (first, words) = tracker.ask(now + MOVED, request).expect("it is asked");
-        let known = Ask::read(&words, &catalog).expect("an ask").pulls[0].dense[0];
+        let (first, asked) = tracker.ask(now + MOVED, request).expect("it is asked");
+        let known = Ask::read(&asked.words(), &catalog).expect("an ask").pulls[0].dense[0];
         assert_eq!((known.primary_epoch, known.version), (1, 5));
         let found = answer(&mut tracker, first, Dense::Unchanged);
         assert_eq!(found, [(1, vec![2.0])]);
@@ -832,7 +829,7 @@ mod tests {
             stamp: Some(Stamp { task: 0, chunk: 0 }),
             ..NOTHING
         };
-        let pushed = Pushed::new(&catalog, head, &[], &dense, false);
+        let pushed = Pushed::new(&catalog, false, head, &[], &dense, false);
         let wanted = Wanted {
             variables: (0..12).collect(),
             ..Wanted::default()
@@ -843,7 +840,8 @@ mod tests {
         for request in requests {
             pulls.extend(request.pulls.iter().copied());
             pushes.extend(request.pushes.iter().copied());
-            let (_, words) = tracker.ask(now, request).expect("it is asked");
+            let (_, ask) = tracker.ask(now, request).expect("it is asked");
+            let words = ask.words();
             assert!(words.len() * 8 <= MESSAGE);
             let ask = Ask::read(&words, &catalog).expect("a server answers it");
             let answer: usize = ask.pulls.iter().map(|pull| pull.answer(&catalog)).sum();
@@ -874,7 +872,7 @@ mod tests {
                 roll_back,
                 ..NOTHING
             };
-            let pushed = Pushed::new(&catalog, head, &[], &[(0, &[1.0])], false);
+            let pushed = Pushed::new(&catalog, false, head, &[], &[(0, &[1.0])], false);
             tracker.begin(now, roll_back as u32, None, Some(pushed));
         }
         assert_eq!(tracker.take_news().ended, [(0, End::RolledBack)]);
@@ -896,11 +894,12 @@ mod tests {
                 stamp: Some(Stamp { task: 0, chunk: 0 }),
                 ..NOTHING
             };
-            let pushed = Pushed::new(&catalog, head, &[], &dense, false).confirming(1);
+            let pushed = Pushed::new(&catalog, false, head, &[], &dense, false).confirming(1);
             let is_stale = second == Answer::Stale;
             tracker.begin(now, ticket, None, Some(pushed));
             let request = tracker.due(now).0.remove(0);
-            let (number, words) = tracker.ask(now, request).expect("it is asked");
+            let (number, ask) = tracker.ask(now, request).expect("it is asked");
+            let words = ask.words();
             let ask = Ask::read(&words, &catalog).expect("an ask");
             assert_eq!(ask.pushes.len(), 2);
             assert_eq!(ask.confirmed, Confirmed::default());

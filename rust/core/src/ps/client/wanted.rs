@@ -28,6 +28,8 @@ pub struct Wanted {
     /// What must be settled before they may be read.
     pub need: Need,
     pub batches: Vec<Arc<Batch>>,
+    /// Rows are to come as bfloat16.
+    pub is_short: bool,
     pub variables: Vec<usize>,
     /// A table of which all ids are wanted that have a row, in these slots.
     pub listed: Option<(usize, Range<u32>)>,
@@ -78,6 +80,7 @@ pub(super) fn pull_of<'a>(
         slot,
         term: 0,
         rows,
+        is_short: wanted.is_short,
         dense,
         listed: listed.and_then(|(table, slots)| slots.contains(&slot).then_some(*table)),
     }
@@ -113,7 +116,7 @@ pub(super) fn take_rows(
         let of_batch;
         (of_batch, rows) = rows.split_at(end.saturating_sub(start));
         if let Some(place) = out.get_mut(start..end) {
-            place.copy_from_slice(of_batch);
+            of_batch.copy_to(place);
         }
     }
     for (asked, dense) in asked.dense.iter().zip(pulled.dense) {

@@ -8,7 +8,7 @@ use crate::ps::memory::rows::Rows;
 use crate::ps::protocol::catalog::Catalog;
 
 /// Ids that are looked for together: their waits for memory pass at the same time.
-const GROUP: usize = 64;
+pub const GROUP: usize = 64;
 
 /// The rows, and which ids they are of.
 #[derive(Debug, Clone)]

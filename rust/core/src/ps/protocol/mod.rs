@@ -1,7 +1,9 @@
-//! What servers and clients agree on: messages, stamps, streams, placement, the catalog, steps.
+//! What servers and clients agree on: messages, numbers, stamps, streams, placement, the catalog, steps.
 mod bitmap;
 pub mod catalog;
 pub mod error;
+pub mod excerpt;
+pub mod numbers;
 pub mod part;
 pub mod placement;
 pub mod stamps;

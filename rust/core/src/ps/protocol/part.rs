@@ -1,7 +1,8 @@
 //! One chunk's gradient for one slot, as it travels: from the client to the primary, and unchanged from there to other servers.
 //!
 //! In words of 8 bytes: (number of tables, number of variables); for each table (table, number of ids), the ids, the gradients' numbers;
-//! for each variable (variable, 0 for a gradient or 1 for its first value), its numbers. Pairs are two halves of a word.
+//! for each variable (variable, 0 for a gradient or 1 for its first value), its numbers. Pairs are two halves of a word. A table or variable
+//! is named with a flag if its numbers are short (`numbers`): the words say so themselves, wherever they are kept or sent on to.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),
@@ -15,15 +16,17 @@
 )]
 use std::collections::BTreeMap;
 
+use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
-use crate::ps::protocol::words::{Reader, pair, put_numbers};
+use crate::ps::protocol::numbers::{Numbers, flagged, unflagged};
+use crate::ps::protocol::words::{Reader, pair};
 
 /// Gradients of some rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rows<'a> {
     pub table: usize,
     pub ids: &'a [u64],
-    pub gradients: &'a [f32],
+    pub gradients: Numbers<'a>,
 }
 
 /// A dense variable's gradient, or its first value.
@@ -31,7 +34,7 @@ pub struct Rows<'a> {
 pub struct Dense<'a> {
     pub variable: usize,
     pub is_first: bool,
-    pub numbers: &'a [f32],
+    pub numbers: Numbers<'a>,
 }
 
 /// A part that has been checked.
@@ -57,7 +60,8 @@ impl<'a> Part<'a> {
         let (tables, variables) = reader.pair().map_err(bad)?;
         let mut part = Part::default();
         for _ in 0..tables {
-            let (table, count) = reader.pair().map_err(bad)?;
+            let (name, count) = reader.pair().map_err(bad)?;
+            let (table, is_short) = unflagged(name);
             let table = table as usize;
             let described = catalog.tables().get(table).ok_or_else(|| {
                 format!(
@@ -67,7 +71,7 @@ impl<'a> Part<'a> {
             })?;
             let ids = reader.words(count as usize).map_err(bad)?;
             let gradients = reader
-                .numbers(ids.len().saturating_mul(described.width))
+                .numbers_as(ids.len().saturating_mul(described.width), is_short)
                 .map_err(bad)?;
             if let Some(id) = ids
                 .iter()
@@ -78,11 +82,8 @@ impl<'a> Part<'a> {
                     described.name
                 ));
             }
-            if !are_finite(gradients)
-                && let Some((id, number)) = ids
-                    .iter()
-                    .zip(gradients.chunks_exact(described.width.max(1)))
-                    .find_map(|(id, row)| Some((id, row.iter().find(|one| !one.is_finite())?)))
+            if let Some((at, number)) = gradients.not_finite()
+                && let Some(id) = at.checked_div(described.width).and_then(|row| ids.get(row))
             {
                 return Err(format!(
                     "the gradient of row {id} of table {} holds {number}",
@@ -96,7 +97,8 @@ impl<'a> Part<'a> {
             });
         }
         for _ in 0..variables {
-            let (variable, kind) = reader.pair().map_err(bad)?;
+            let (name, kind) = reader.pair().map_err(bad)?;
+            let (variable, is_short) = unflagged(name);
             let variable = variable as usize;
             let described = catalog.variables().get(variable).ok_or_else(|| {
                 format!(
@@ -104,7 +106,7 @@ impl<'a> Part<'a> {
                     catalog.variables().len()
                 )
             })?;
-            let numbers = reader.numbers(described.length).map_err(bad)?;
+            let numbers = reader.numbers_as(described.length, is_short).map_err(bad)?;
             if catalog.slot_of_variable(variable) != slot {
                 return Err(format!("variable {} is not in slot {slot}", described.name));
             }
@@ -114,9 +116,7 @@ impl<'a> Part<'a> {
                     described.name
                 ));
             }
-            if !are_finite(numbers)
-                && let Some(number) = numbers.iter().find(|number| !number.is_finite())
-            {
+            if let Some((_, number)) = numbers.not_finite() {
                 let what = if kind == 1 { "first value" } else { "gradient" };
                 return Err(format!(
                     "the {what} of variable {} holds {number}",
@@ -133,16 +133,18 @@ impl<'a> Part<'a> {
     }
 
     /// Append the part as `read` reads it.
-    pub fn write(&self, words: &mut Vec<u64>) {
+    pub fn write(&self, words: &mut impl Sink) {
         words.push(pair(self.rows.len() as u32, self.dense.len() as u32));
         for rows in &self.rows {
-            words.push(pair(rows.table as u32, rows.ids.len() as u32));
+            let name = flagged(rows.table as u32, rows.gradients.is_short());
+            words.push(pair(name, rows.ids.len() as u32));
             words.extend_from_slice(rows.ids);
-            put_numbers(words, rows.gradients);
+            rows.gradients.put(words);
         }
         for dense in &self.dense {
-            words.push(pair(dense.variable as u32, u32::from(dense.is_first)));
-            put_numbers(words, dense.numbers);
+            let name = flagged(dense.variable as u32, dense.numbers.is_short());
+            words.push(pair(name, u32::from(dense.is_first)));
+            dense.numbers.put(words);
         }
     }
 }
@@ -159,26 +161,20 @@ impl Sum {
     pub fn add(&mut self, part: &Part<'_>) {
         for rows in &part.rows {
             let sums = self.rows.entry(rows.table).or_default();
-            let width = rows
-                .gradients
-                .len()
-                .checked_div(rows.ids.len())
-                .unwrap_or(0);
-            for (id, gradient) in rows
-                .ids
-                .iter()
-                .zip(rows.gradients.chunks_exact(width.max(1)))
-            {
+            let gradients = rows.gradients.wide();
+            let width = gradients.len().checked_div(rows.ids.len()).unwrap_or(0);
+            for (id, gradient) in rows.ids.iter().zip(gradients.chunks_exact(width.max(1))) {
                 sums.entry(*id)
                     .and_modify(|sum| add(sum, gradient))
                     .or_insert_with(|| gradient.to_vec());
             }
         }
         for dense in &part.dense {
+            let numbers = dense.numbers.wide();
             self.dense
                 .entry(dense.variable)
-                .and_modify(|sum| add(sum, dense.numbers))
-                .or_insert_with(|| dense.numbers.to_vec());
+                .and_modify(|sum| add(sum, &numbers))
+                .or_insert_with(|| numbers.to_vec());
         }
     }
 
@@ -201,7 +197,7 @@ impl Sum {
                 .map(|(table, ids, gradients)| Rows {
                     table: *table,
                     ids,
-                    gradients,
+                    gradients: Numbers::Long(gradients),
                 })
                 .collect(),
             dense: self
@@ -210,7 +206,7 @@ impl Sum {
                 .map(|(variable, numbers)| Dense {
                     variable: *variable,
                     is_first: false,
-                    numbers,
+                    numbers: Numbers::Long(numbers),
                 })
                 .collect(),
         })
@@ -221,11 +217,4 @@ fn add(sum: &mut [f32], numbers: &[f32]) {
     sum.iter_mut()
         .zip(numbers)
         .for_each(|(sum, number)| *sum += number);
-}
-
-/// Tell whether all numbers are finite; looks at all of them, many at a time, because nearly always they are.
-fn are_finite(numbers: &[f32]) -> bool {
-    numbers
-        .iter()
-        .fold(true, |are, number| are & number.is_finite())
 }

@@ -10,6 +10,7 @@
         clippy::unwrap_used
     )
 )]
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::words::Reader;
 
@@ -40,8 +41,8 @@ impl Entry {
     }
 
     /// Append it: term, primary epoch, primary, backup (all bits set for none), restored.
-    pub fn write(&self, words: &mut Vec<u64>) {
-        words.extend([
+    pub fn write(&self, words: &mut impl Sink) {
+        words.extend_from_slice(&[
             self.term,
             self.primary_epoch,
             self.primary,

@@ -15,6 +15,7 @@
 )]
 use std::collections::BTreeMap;
 
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
 use crate::ps::protocol::words::Reader;
 
@@ -36,8 +37,8 @@ pub struct Need {
 
 impl Need {
     /// Append it: number, first, end, chunks.
-    pub fn write(&self, words: &mut Vec<u64>) {
-        words.extend([self.number, self.first, self.end, self.chunks.into()]);
+    pub fn write(&self, words: &mut impl Sink) {
+        words.extend_from_slice(&[self.number, self.first, self.end, self.chunks.into()]);
     }
 
     /// Read what `write` wrote.
@@ -167,15 +168,15 @@ impl Confirmed {
     }
 
     /// Append it: roll-back, steps, low, number of tasks, and of each its number and chunks.
-    pub fn write(&self, words: &mut Vec<u64>) {
-        words.extend([
+    pub fn write(&self, words: &mut impl Sink) {
+        words.extend_from_slice(&[
             self.roll_back,
             self.steps,
             self.low,
             self.tasks.len() as u64,
         ]);
         for (task, chunks) in &self.tasks {
-            words.extend([*task, u64::from(*chunks)]);
+            words.extend_from_slice(&[*task, u64::from(*chunks)]);
         }
     }
 

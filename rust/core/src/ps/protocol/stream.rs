@@ -13,8 +13,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
-use crate::ps::protocol::placement::{Entry, Server};
+use crate::ps::protocol::excerpt::Excerpt;
+use crate::ps::protocol::placement::{ENTRY, Entry, Server};
 use crate::ps::protocol::stamps::{Stamp, Stamps};
 use crate::ps::protocol::words::{Reader, pair};
 use crate::ps::server::data::Pace;
@@ -28,7 +30,7 @@ pub enum Deed {
         low: u64,
         roll_back: u64,
         pace: Pace,
-        part: Arc<[u64]>,
+        part: Excerpt,
     },
     /// The receiver is to hold a copy, and begins with nothing.
     CopyBegin,
@@ -60,8 +62,28 @@ const COPY_END: u32 = 4;
 const EXPIRE: u32 = 5;
 const STEP: u32 = 6;
 const NO_STAMP: u64 = 1 << 16;
+/// Words of a message's header, with its length before it.
+const HEAD: usize = ENTRY + 3;
+/// Words of a push before its part.
+const PUSHED: usize = 6;
 
 impl Message {
+    /// Return how many words of a packet it takes.
+    pub fn room(&self) -> usize {
+        let own = match &self.deed {
+            Deed::Push { part, .. } => part.len().saturating_add(PUSHED),
+            Deed::CopyBegin => 0,
+            Deed::CopyPiece(words) => words.len(),
+            Deed::CopyEnd(stamps) => {
+                let mut bytes = Vec::new();
+                stamps.encode(&mut bytes);
+                bytes.len() / 8
+            }
+            Deed::Expire(_) | Deed::Step(_) => 1,
+        };
+        own.saturating_add(HEAD)
+    }
+
     /// Return how many words `write` appends, without the few of the header.
     pub fn size(&self) -> usize {
         match &self.deed {
@@ -72,7 +94,7 @@ impl Message {
     }
 
     /// Append it in words: (kind, slot), the entry, version, then what the kind needs.
-    pub fn write(&self, words: &mut Vec<u64>) {
+    pub fn write(&self, words: &mut impl Sink) {
         let kind = match self.deed {
             Deed::Push { .. } => PUSH,
             Deed::CopyBegin => COPY_BEGIN,
@@ -94,7 +116,7 @@ impl Message {
             } => {
                 let (task, chunk) =
                     stamp.map_or((0, NO_STAMP), |stamp| (stamp.task, stamp.chunk.into()));
-                words.extend([
+                words.extend_from_slice(&[
                     task,
                     chunk,
                     *low,
@@ -109,21 +131,16 @@ impl Message {
             Deed::CopyEnd(stamps) => {
                 let mut bytes = Vec::new();
                 stamps.encode(&mut bytes);
-                words.extend(
-                    bytes
-                        .as_chunks::<8>()
-                        .0
-                        .iter()
-                        .map(|word| u64::from_le_bytes(*word)),
-                );
+                let whole = bytes.as_chunks::<8>().0;
+                words.extend_by(whole.iter().map(|word| u64::from_le_bytes(*word)));
             }
             Deed::Expire(time) => words.push((*time).into()),
             Deed::Step(step) => words.push(*step),
         }
     }
 
-    /// Read what `write` wrote, all of `words`.
-    pub fn read(words: &[u64]) -> Result<Message, Malformed> {
+    /// Read what `write` wrote, all of `words`, which are of a packet.
+    pub fn read(words: &[u64], packet: &Arc<Vec<u64>>) -> Result<Message, Malformed> {
         let mut reader = Reader::new(words);
         let (kind, slot) = reader.pair()?;
         let entry = Entry::read(&mut reader)?;
@@ -149,7 +166,7 @@ impl Message {
                         rate: f32::from_bits(rate),
                         step,
                     },
-                    part: reader.rest().into(),
+                    part: Excerpt::of(packet, reader.rest()),
                 }
             }
             COPY_BEGIN => Deed::CopyBegin,
@@ -254,5 +271,5 @@ pub trait Streams {
     fn put(&mut self, to: Server, message: Message) -> u64;
 
     /// Whether a server has accepted so much that more may be put into its stream.
-    fn has_room(&self, to: Server) -> bool;
+    fn has_room(&mut self, to: Server) -> bool;
 }

@@ -13,9 +13,13 @@
         clippy::unwrap_used
     )
 )]
+use std::sync::Arc;
+
 use crate::net::frame::MESSAGE;
+use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::numbers::{Numbers, flagged, make_room, unflagged, words_of};
 use crate::ps::protocol::placement::Entry;
 use crate::ps::protocol::stamps::Stamp;
 use crate::ps::protocol::steps::{Confirmed, Need};
@@ -43,6 +47,8 @@ pub struct Pull<'a> {
     pub term: u64,
     /// Tables, and the ids of each.
     pub rows: Vec<(usize, &'a [u64])>,
+    /// The rows are wanted as bfloat16.
+    pub is_short: bool,
     pub dense: Vec<Known>,
     /// The table of which all ids are wanted that have a row.
     pub listed: Option<usize>,
@@ -82,9 +88,9 @@ pub struct Ask<'a> {
     pub pushes: Vec<Push<'a>>,
 }
 
-fn put_stamp(words: &mut Vec<u64>, stamp: Option<Stamp>) {
+fn put_stamp(words: &mut impl Sink, stamp: Option<Stamp>) {
     let (task, chunk) = stamp.map_or((0, NO_STAMP), |stamp| (stamp.task, stamp.chunk.into()));
-    words.extend([task, chunk]);
+    words.extend_from_slice(&[task, chunk]);
 }
 
 fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
@@ -97,46 +103,56 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 }
 
 impl<'a> Ask<'a> {
-    /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
-    /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
+    /// Write it: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
+    /// (pulls, pushes); for each pull (slot, tables, flagged if rows are wanted short), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
-    pub fn write(&self) -> Vec<u64> {
-        let mut words = Vec::with_capacity(self.room());
-        put_stamp(&mut words, self.head.stamp);
-        words.extend([
+    pub fn write(&self, words: &mut impl Sink) {
+        put_stamp(words, self.head.stamp);
+        words.extend_from_slice(&[
             self.head.low,
             self.head.roll_back,
             self.head.pace.rate.to_bits().into(),
             self.head.pace.step,
         ]);
-        put_stamp(&mut words, self.chunk);
-        self.need.write(&mut words);
-        self.confirmed.write(&mut words);
+        put_stamp(words, self.chunk);
+        self.need.write(words);
+        self.confirmed.write(words);
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
-            words.push(pair(pull.slot, pull.rows.len() as u32));
+            let tables = flagged(pull.rows.len() as u32, pull.is_short);
+            words.push(pair(pull.slot, tables));
             let listed = pull
                 .listed
                 .map_or(0, |table| (table as u32).saturating_add(1));
-            words.extend([pull.term, pair(pull.dense.len() as u32, listed)]);
+            words.extend_from_slice(&[pull.term, pair(pull.dense.len() as u32, listed)]);
             for (table, ids) in &pull.rows {
                 words.push(pair(*table as u32, ids.len() as u32));
                 words.extend_from_slice(ids);
             }
             for known in &pull.dense {
-                words.extend([known.variable as u64, known.primary_epoch, known.version]);
+                words.extend_from_slice(&[
+                    known.variable as u64,
+                    known.primary_epoch,
+                    known.version,
+                ]);
             }
         }
         for push in &self.pushes {
             words.push(pair(push.slot, push.words.len() as u32));
-            words.extend([push.term, push.seen]);
+            words.extend_from_slice(&[push.term, push.seen]);
             words.extend_from_slice(push.words);
         }
+    }
+
+    /// Return it in words, as `write` writes it.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = Vec::with_capacity(self.room());
+        self.write(&mut words);
         words
     }
 
     /// Return how many words it takes.
-    fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let pulls = self.pulls.iter().map(|pull| {
             let rows = pull.rows.iter().map(|(_, ids)| sum([1, ids.len()]));
             sum(rows.chain([3, pull.dense.len().saturating_mul(3)]))
@@ -212,13 +228,14 @@ impl<'a> Pull<'a> {
     /// Return the words that its answer takes at most, without the ids of a list, which only the server can count.
     pub fn answer(&self, catalog: &Catalog) -> usize {
         let of_variable = |known: &Known| sum([2, catalog.length(known.variable).div_ceil(2)]);
-        let rows = self.numbers(catalog).div_ceil(2);
+        let rows = words_of(self.numbers(catalog), self.is_short);
         let listed = usize::from(self.listed.is_some());
         sum(self.dense.iter().map(of_variable).chain([4, rows, listed]))
     }
 
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
         let (slot, tables) = reader.pair()?;
+        let (tables, is_short) = unflagged(tables);
         let term = reader.word()?;
         let (variables, listed) = reader.pair()?;
         let listed = (listed as usize).checked_sub(1);
@@ -228,6 +245,7 @@ impl<'a> Pull<'a> {
         let mut pull = Pull {
             slot,
             term,
+            is_short,
             listed,
             ..Pull::default()
         };
@@ -264,7 +282,7 @@ pub struct PulledRows<'a> {
     /// Of the slot.
     pub version: u64,
     /// The weights of all rows, table by table as they were asked for.
-    pub rows: &'a [f32],
+    pub rows: Numbers<'a>,
     pub dense: Vec<Dense<'a>>,
     /// The ids of the table that was to be listed.
     pub listed: &'a [u64],
@@ -301,34 +319,32 @@ const UNCHANGED: u32 = 1;
 const CHANGED: u32 = 2;
 
 /// Append that a slot is elsewhere.
-pub fn put_elsewhere(words: &mut Vec<u64>, slot: u32) {
+pub fn put_elsewhere(words: &mut impl Sink, slot: u32) {
     words.push(pair(slot, ELSEWHERE));
 }
 
 /// Append that a slot's pull can't be answered, and why; at most `PULL_REFUSED` words.
-pub fn put_impossible(words: &mut Vec<u64>, slot: u32, why: &str) {
+pub fn put_impossible(words: &mut impl Sink, slot: u32, why: &str) {
     words.push(pair(slot, IMPOSSIBLE));
-    words.extend(text(why));
+    words.extend_from_slice(&text(why));
 }
 
-/// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong.
-pub fn put_rows(
-    words: &mut Vec<u64>,
+/// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong, which are of the
+/// kind that the pull wants.
+pub fn put_rows<N: bytemuck::Pod>(
+    words: &mut impl Sink,
     slot: u32,
     has_chunk: bool,
     (primary_epoch, version): (u64, u64),
     count: usize,
-) -> &mut [f32] {
+) -> &mut [N] {
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
-    words.extend([primary_epoch, version, count as u64]);
-    let at = words.len();
-    words.resize(at.saturating_add(count.div_ceil(2)), 0);
-    let (_, room) = words.split_at_mut(at);
-    bytemuck::cast_slice_mut(room).split_at_mut(count).0
+    words.extend_from_slice(&[primary_epoch, version, count as u64]);
+    make_room(words, count)
 }
 
 /// Append what is said of a variable, behind a slot's rows: (variable, kind), if it has changed version and numbers.
-pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
+pub fn put_dense(words: &mut impl Sink, variable: usize, dense: Dense<'_>) {
     let kind = match dense {
         Dense::Missing => MISSING,
         Dense::Unchanged => UNCHANGED,
@@ -342,7 +358,7 @@ pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
 }
 
 /// Append the ids of a list, behind a slot's variables: how many, and themselves.
-pub fn put_listed(words: &mut Vec<u64>, ids: &[u64]) {
+pub fn put_listed(words: &mut impl Sink, ids: &[u64]) {
     words.push(ids.len() as u64);
     words.extend_from_slice(ids);
 }
@@ -374,7 +390,7 @@ pub fn pulled<'a>(
     if reader.word()? != expected as u64 {
         return Err(Malformed("not as many rows as were asked for"));
     }
-    let rows = reader.numbers(expected)?;
+    let rows = reader.numbers_as(expected, asked.is_short)?;
     let mut dense = Vec::with_capacity(asked.dense.len());
     for known in &asked.dense {
         let (variable, kind) = reader.pair()?;
@@ -433,7 +449,7 @@ const NOBODY: u32 = 6;
 const STALE: u32 = 7;
 
 /// Append what became of the push of a slot: (slot, kind), with the entry if it is elsewhere.
-pub fn put_outcome(words: &mut Vec<u64>, slot: u32, answer: &Answer, entry: Option<Entry>) {
+pub fn put_outcome(words: &mut impl Sink, slot: u32, answer: &Answer, entry: Option<Entry>) {
     let kind = match (answer, entry) {
         (Answer::Applied | Answer::Held, _) => SETTLED,
         (Answer::Closed, _) => CLOSED,
@@ -490,19 +506,17 @@ pub fn read_text(words: &[u64]) -> String {
 }
 
 /// Append a message of a stream: its length in words, and itself.
-pub fn put_message(words: &mut Vec<u64>, message: &Message) {
+pub fn put_message(words: &mut impl Sink, message: &Message) {
     let at = words.len();
     words.push(0);
     message.write(words);
     let length = words.len().saturating_sub(at).saturating_sub(1);
-    if let Some(head) = words.get_mut(at) {
-        *head = length as u64;
-    }
+    words.replace(at, length as u64);
 }
 
-/// Read the next message of a stream.
-pub fn message(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
+/// Read the next message of a stream, which lies in a packet.
+pub fn message(reader: &mut Reader<'_>, packet: &Arc<Vec<u64>>) -> Result<Message, Malformed> {
     let length = reader.word()?;
     let length = usize::try_from(length).map_err(|_| Malformed("a message is endless"))?;
-    Message::read(reader.words(length)?)
+    Message::read(reader.words(length)?, packet)
 }

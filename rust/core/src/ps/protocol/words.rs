@@ -12,7 +12,9 @@
         clippy::unwrap_used
     )
 )]
+use crate::net::sink::Sink;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::numbers::{Numbers, words_of};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("frames and snapshots are little endian, and rows are used in place");
@@ -62,6 +64,16 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// Return the next numbers, which take whole words, as long or short ones.
+    pub fn numbers_as(&mut self, count: usize, is_short: bool) -> Result<Numbers<'a>, Malformed> {
+        if !is_short {
+            return Ok(Numbers::Long(self.numbers(count)?));
+        }
+        let words = self.words(words_of(count, is_short))?;
+        let numbers = bytemuck::cast_slice(words).get(..count).ok_or(CUT_OFF)?;
+        Ok(Numbers::Short(numbers))
+    }
+
     /// Return the next numbers, which take whole words.
     pub fn numbers(&mut self, count: usize) -> Result<&'a [f32], Malformed> {
         let words = self.words(count.div_ceil(2))?;
@@ -95,19 +107,19 @@ pub fn pair(low: u32, high: u32) -> u64 {
 }
 
 /// Append numbers, filled up to whole words.
-pub fn put_numbers(words: &mut Vec<u64>, numbers: &[f32]) {
+pub fn put_numbers(words: &mut impl Sink, numbers: &[f32]) {
     let (pairs, rest) = numbers.as_chunks::<2>();
-    words.extend(
+    words.extend_by(
         pairs
             .iter()
             .map(|[low, high]| pair(low.to_bits(), high.to_bits())),
     );
-    words.extend(rest.iter().map(|last| pair(last.to_bits(), 0)));
+    words.extend_by(rest.iter().map(|last| pair(last.to_bits(), 0)));
 }
 
 /// Append halves of words, filled up to whole words.
-pub fn put_halves(words: &mut Vec<u64>, halves: &[u32]) {
+pub fn put_halves(words: &mut impl Sink, halves: &[u32]) {
     let (pairs, rest) = halves.as_chunks::<2>();
-    words.extend(pairs.iter().map(|[low, high]| pair(*low, *high)));
-    words.extend(rest.iter().map(|last| pair(*last, 0)));
+    words.extend_by(pairs.iter().map(|[low, high]| pair(*low, *high)));
+    words.extend_by(rest.iter().map(|last| pair(*last, 0)));
 }

@@ -11,22 +11,31 @@
         clippy::unwrap_used
     )
 )]
+use std::sync::Arc;
+
 use crate::net::channel::Packet;
 use crate::net::frame::{Kind, MESSAGE};
-use crate::ps::protocol::wire::{self, Ask, Dense};
+use crate::net::sink::Sink;
+use crate::ps::protocol::catalog::Catalog;
+use crate::ps::protocol::excerpt::Arrived;
+use crate::ps::protocol::wire::{self, Ask, Dense, Pull};
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
-/// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
-/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
+/// Apply the pushes of an ask, which came in a message; return what is known of them, which `report` says. The other pushes' answers will be told
+/// for their slots' tickets.
 pub fn answer(
     node: &Node,
-    request: u32,
+    message: &Arc<Vec<u64>>,
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
-) -> Result<(Vec<Packet>, bool), Broken> {
+) -> Result<Vec<(u32, Answer)>, Broken> {
     node.step(ask.pushes.iter().map(|push| push.slot))?;
-    let answers: Vec<(u32, Answer)> = ask
+    let mut pushes = node.pushes();
+    // A part that is needed for longer keeps the whole message, which is fair only where there is little else in it.
+    let parts: usize = ask.pushes.iter().map(|push| push.words.len()).sum();
+    let is_mostly_parts = parts >= message.capacity() / 2;
+    let answers = ask
         .pushes
         .iter()
         .filter_map(|push| {
@@ -35,37 +44,33 @@ pub fn answer(
                 seen: push.seen,
                 ..ask.head
             };
-            let answer = node.push(push.slot, &head, push.term, push.words, ticket)?;
+            let part = if is_mostly_parts {
+                Arrived::within(message, push.words)
+            } else {
+                push.words.into()
+            };
+            let answer = pushes.push(push.slot, &head, push.term, part, ticket)?;
             Some((push.slot, answer))
         })
         .collect();
-    let mut packets = Vec::new();
-    let waits = match rows(node, request, ask)? {
-        Reading::Wait => true,
-        Reading::Rows(packet) => {
-            packets.extend(packet);
-            false
-        }
-    };
-    if !answers.is_empty() {
-        packets.extend(report(node, request, &answers));
-    }
-    Ok((packets, waits))
+    Ok(answers)
 }
 
-/// The rows that an ask wants.
-#[derive(Debug)]
+/// What is to be done about the rows that an ask wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// They may not be read yet: steps before theirs are not complete, or required servers have not accepted them.
     Wait,
-    /// As they are now; nothing if it wants none.
-    Rows(Option<Packet>),
+    /// It wants none.
+    Nothing,
+    /// `read` them now.
+    Now,
 }
 
-/// Return the rows that an ask wants, if they may be read (rules A2 and A4).
-pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken> {
+/// Tell whether the rows that an ask wants may be read (rules A2 and A4).
+pub fn reading(node: &Node, ask: &Ask<'_>) -> Result<Reading, Broken> {
     if ask.pulls.is_empty() {
-        return Ok(Reading::Rows(None));
+        return Ok(Reading::Nothing);
     }
     if node.believes(&ask.need, &ask.confirmed) && !node.meets(&ask.need, ask.confirmed.roll_back())
     {
@@ -75,20 +80,18 @@ pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Reading, Broken>
     if node.is_unread(ask.pulls.iter().map(|pull| pull.slot)) {
         return Ok(Reading::Wait);
     }
-    Ok(Reading::Rows(Some(Packet {
-        kind: Kind::Rows,
-        number: request.into(),
-        mark: node.me(),
-        words: read(node, ask),
-    })))
+    Ok(Reading::Now)
 }
 
-fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+/// Return how many words the answer to an ask takes at most, without the ids of a list.
+pub fn room(node: &Node, ask: &Ask<'_>) -> usize {
+    let pulls = ask.pulls.iter();
+    pulls.map(|pull| pull.answer(node.catalog())).sum()
+}
+
+/// Write the rows that an ask wants, as they are now.
+pub fn read(node: &Node, ask: &Ask<'_>, words: &mut impl Sink) {
     let catalog = node.catalog();
-    // A slot's rows have a head of four words, and fill their last word perhaps by half.
-    let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
-    let room = rooms.map(|room| room.saturating_add(5)).sum();
-    let mut words = Vec::with_capacity(room);
     let is_believed = node.believes(&ask.need, &ask.confirmed);
     // What the slots behind a list take at most has to find room in the message, too.
     let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();
@@ -103,7 +106,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 pull.answer(catalog).saturating_add(ids),
             );
             if own > MESSAGE / 8 && taken.saturating_add(wire::PULL_REFUSED) <= MESSAGE / 8 {
-                wire::put_impossible(&mut words, pull.slot, &too_long(ids, own));
+                wire::put_impossible(words, pull.slot, &too_long(ids, own));
                 return Some(());
             }
             if taken.saturating_add(own) > MESSAGE / 8 {
@@ -117,18 +120,29 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 return None;
             }
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
-            let count = pull.numbers(catalog);
-            let mut numbers = wire::put_rows(
-                &mut words,
-                pull.slot,
-                has_chunk,
-                (entry.primary_epoch, data.version),
-                count,
-            );
-            for (table, ids) in &pull.rows {
-                let of_table;
-                (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
-                data.pull(catalog, *table, ids, of_table);
+            let versions = (entry.primary_epoch, data.version);
+            if pull.is_short {
+                put_rows(
+                    words,
+                    catalog,
+                    pull,
+                    has_chunk,
+                    versions,
+                    |table, ids, out| {
+                        data.pull_short(catalog, table, ids, out);
+                    },
+                )?;
+            } else {
+                put_rows(
+                    words,
+                    catalog,
+                    pull,
+                    has_chunk,
+                    versions,
+                    |table, ids, out| {
+                        data.pull(catalog, table, ids, out);
+                    },
+                )?;
             }
             for known in &pull.dense {
                 let dense = match data.variable(catalog, known.variable) {
@@ -141,18 +155,36 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                     }
                     Some((weights, version)) => Dense::Changed { version, weights },
                 };
-                wire::put_dense(&mut words, known.variable, dense);
+                wire::put_dense(words, known.variable, dense);
             }
             if let Some(ids) = listed {
-                wire::put_listed(&mut words, &ids);
+                wire::put_listed(words, &ids);
             }
             Some(())
         });
         if found.flatten().is_none() {
-            wire::put_elsewhere(&mut words, pull.slot);
+            wire::put_elsewhere(words, pull.slot);
         }
     }
-    words
+}
+
+/// Append the rows of a pull as numbers of a kind; `take` puts those of a table where they belong.
+fn put_rows<N: bytemuck::Pod>(
+    words: &mut impl Sink,
+    catalog: &Catalog,
+    pull: &Pull<'_>,
+    has_chunk: bool,
+    versions: (u64, u64),
+    take: impl Fn(usize, &[u64], &mut [N]),
+) -> Option<()> {
+    let count = pull.numbers(catalog);
+    let mut numbers = wire::put_rows(words, pull.slot, has_chunk, versions, count);
+    for (table, ids) in &pull.rows {
+        let of_table;
+        (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
+        take(*table, ids, of_table);
+    }
+    Some(())
 }
 
 /// Say that a list is too long for any message, given how many ids and words its slot's answer has.
@@ -195,14 +227,16 @@ pub fn report(node: &Node, request: u32, answers: &[(u32, Answer)]) -> Vec<Packe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bfloat::BFloat16;
     use crate::ps::memory::initial::Initial;
     use crate::ps::memory::optimizer::Rule;
-    use crate::ps::protocol::catalog::{Catalog, Table};
+    use crate::ps::protocol::catalog::Table;
+    use crate::ps::protocol::numbers::Numbers;
     use crate::ps::protocol::part::{Part, Rows};
     use crate::ps::protocol::placement::Entry;
     use crate::ps::protocol::stamps::Stamp;
     use crate::ps::protocol::steps::{Confirmed, Need};
-    use crate::ps::protocol::wire::{Pull, Pulled};
+    use crate::ps::protocol::wire::Pulled;
     use crate::ps::protocol::words::Reader;
     use crate::ps::server::data::Pace;
     use crate::ps::server::node::Bounds;
@@ -228,9 +262,10 @@ mod tests {
         Catalog::new(3, 2, tables, vec![], rule, 0.0)
     }
 
-    #[test]
-    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
-        let node = Node::new(0, catalog());
+    /// Be the primary of all slots.
+    fn node(catalog: Catalog) -> Node {
+        let slots = 0..catalog.slots();
+        let node = Node::new(0, catalog);
         node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
@@ -239,7 +274,81 @@ mod tests {
             backup: None,
             restored: 0,
         };
-        node.learn([(0, entry), (1, entry)]).unwrap();
+        node.learn(slots.map(|slot| (slot, entry))).unwrap();
+        node
+    }
+
+    fn rows_of(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+        assert_eq!(reading(node, ask).unwrap(), Reading::Now);
+        let mut words = Vec::new();
+        read(node, ask, &mut words);
+        words
+    }
+
+    fn nothing() -> Ask<'static> {
+        let head = Head {
+            stamp: Some(Stamp { task: 0, chunk: 0 }),
+            low: 0,
+            roll_back: 0,
+            pace: Pace { rate: 1.0, step: 0 },
+            seen: UNSEEN,
+        };
+        Ask {
+            head,
+            chunk: None,
+            need: Need::default(),
+            confirmed: Confirmed::default(),
+            pulls: vec![],
+            pushes: vec![],
+        }
+    }
+
+    #[test]
+    fn short_rows_are_the_rounded_ones_and_take_as_much_room_as_is_said() {
+        let initial = Initial::Uniform {
+            low: -1.0,
+            high: 1.0,
+        };
+        let tables = [3, 1].map(|width| Table {
+            name: width.to_string(),
+            width,
+            initial,
+            ..catalog().tables()[0].clone()
+        });
+        let catalog = Catalog::new(3, 1, tables.into(), vec![], catalog().rule(), 0.0);
+        let node = node(catalog);
+        let ids: Vec<u64> = (0..201).collect();
+        let rows = |is_short| {
+            let pull = Pull {
+                term: 1,
+                rows: vec![(0, &ids), (1, &ids[..3]), (0, &ids[5..6])],
+                is_short,
+                ..Pull::default()
+            };
+            let ask = Ask {
+                pulls: vec![pull],
+                ..nothing()
+            };
+            let words = rows_of(&node, &ask);
+            let pull = &ask.pulls[0];
+            assert_eq!(words.len(), pull.answer(node.catalog()));
+            let mut reader = Reader::new(&words);
+            let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
+            let Pulled::Rows(pulled) = pulled else {
+                panic!("no rows");
+            };
+            assert_eq!(pulled.rows.is_short(), is_short);
+            (pulled.rows.wide().into_owned(), words.len())
+        };
+        let ((long, most), (short, words)) = (rows(false), rows(true));
+        let rounded = |number: &f32| f32::from(BFloat16::from(*number));
+        assert_eq!(short, long.iter().map(rounded).collect::<Vec<_>>());
+        assert!(long != short && words < most / 2 + 4, "{words} of {most}");
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
+        let node = node(catalog());
         let of_slot =
             |table, slot| (0..100).filter(move |id| catalog().slot_of_row(table, *id) == slot);
         let ids: Vec<u64> = of_slot(NARROW, 1).collect();
@@ -248,20 +357,17 @@ mod tests {
             rows: vec![Rows {
                 table: NARROW,
                 ids: &ids,
-                gradients: &gradients,
+                gradients: Numbers::Long(&gradients),
             }],
             dense: vec![],
         };
         let mut words = Vec::new();
         part.write(&mut words);
-        let head = Head {
-            stamp: Some(Stamp { task: 0, chunk: 0 }),
-            low: 0,
-            roll_back: 0,
-            pace: Pace { rate: 1.0, step: 0 },
-            seen: UNSEEN,
-        };
-        assert_eq!(node.push(1, &head, 1, &words, 0), Some(Answer::Applied));
+        let head = nothing().head;
+        assert_eq!(
+            node.pushes().push(1, &head, 1, (&words).into(), 0),
+            Some(Answer::Applied)
+        );
         let large = of_slot(WIDE, 0).next().unwrap();
         let list = Pull {
             slot: 1,
@@ -276,19 +382,10 @@ mod tests {
             ..Pull::default()
         };
         let answers = |pulls: Vec<Pull<'_>>| {
-            let ask = Ask {
-                head,
-                chunk: None,
-                need: Need::default(),
-                confirmed: Confirmed::default(),
-                pulls,
-                pushes: vec![],
-            };
-            let Reading::Rows(Some(packet)) = rows(&node, 1, &ask).unwrap() else {
-                panic!("no rows");
-            };
-            assert!(packet.words.len() <= MESSAGE / 8);
-            let mut reader = Reader::new(&packet.words);
+            let ask = Ask { pulls, ..nothing() };
+            let words = rows_of(&node, &ask);
+            assert!(words.len() <= MESSAGE / 8);
+            let mut reader = Reader::new(&words);
             let found = ask.pulls.iter().map(|pull| {
                 let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
                 match pulled {

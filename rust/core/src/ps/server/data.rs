@@ -11,11 +11,12 @@
     )
 )]
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::ps::memory::table::Table;
+use crate::bfloat::{BFloat16, convert};
+use crate::ps::memory::table::{GROUP, Table};
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::excerpt::Excerpt;
 use crate::ps::protocol::part::{Part, Sum};
 use crate::ps::protocol::stamps::{Stamp, Stamps};
 use crate::ps::protocol::words::{Reader, pair, put_halves, put_numbers};
@@ -39,7 +40,7 @@ struct Variable {
 pub struct Kept {
     pub pace: Pace,
     /// Of its part.
-    pub words: Arc<[u64]>,
+    pub words: Excerpt,
 }
 
 /// The content of a slot.
@@ -112,6 +113,20 @@ impl Data {
         }
     }
 
+    /// Write the weights of rows of a table to `out`, rounded to bfloat16.
+    pub fn pull_short(&self, catalog: &Catalog, table: usize, ids: &[u64], out: &mut [BFloat16]) {
+        // As many rows at a time as the table brings near together: they are rounded while they are in the first cache.
+        let width = catalog.numbers(table, &[0]);
+        let mut weights = vec![0.0; width.saturating_mul(GROUP.min(ids.len()))];
+        let places = out.chunks_mut(width.saturating_mul(GROUP).max(1));
+        for (ids, out) in ids.chunks(GROUP).zip(places) {
+            if let Some(weights) = weights.get_mut(..out.len()) {
+                self.pull(catalog, table, ids, weights);
+                convert(weights, out);
+            }
+        }
+    }
+
     /// Return a dense variable's weights and the version of its last change, or nothing before its first value.
     pub fn variable(&self, catalog: &Catalog, variable: usize) -> Option<(&[f32], u64)> {
         let held = self.variables.get(&variable)?;
@@ -155,19 +170,21 @@ impl Data {
             };
             let [plain, decaying] = &updates;
             let update = if described.decays { decaying } else { plain };
-            table.push(catalog, rows.table, rows.ids, rows.gradients, update, time);
+            let gradients = rows.gradients.wide();
+            table.push(catalog, rows.table, rows.ids, &gradients, update, time);
         }
         for dense in &part.dense {
+            let numbers = dense.numbers.wide();
             if dense.is_first {
                 let version = self.version;
                 self.variables
                     .entry(dense.variable)
                     .or_insert_with(|| Variable {
-                        numbers: catalog.begin_variable(dense.numbers),
+                        numbers: catalog.begin_variable(&numbers),
                         changed: version,
                     });
             } else if let Some(held) = self.variables.get_mut(&dense.variable) {
-                catalog.change(dense.variable, &mut held.numbers, dense.numbers, &updates);
+                catalog.change(dense.variable, &mut held.numbers, &numbers, &updates);
                 held.changed = self.version;
             }
         }
@@ -178,7 +195,7 @@ impl Data {
     }
 
     /// Keep a push for its step, which is that of its pace (rule A2).
-    pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Arc<[u64]>) {
+    pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Excerpt) {
         self.count_change();
         self.stamps.add(stamp);
         self.kept.insert((pace.step, stamp), Kept { pace, words });
@@ -390,6 +407,7 @@ mod tests {
     use super::*;
     use crate::ps::memory::optimizer::Rule;
     use crate::ps::protocol::catalog::Variable as Described;
+    use crate::ps::protocol::numbers::Numbers;
     use crate::ps::protocol::part::Dense;
 
     #[test]
@@ -411,7 +429,7 @@ mod tests {
             let dense = Dense {
                 variable: 0,
                 is_first,
-                numbers: &numbers,
+                numbers: Numbers::Long(&numbers),
             };
             let part = Part {
                 dense: vec![dense],

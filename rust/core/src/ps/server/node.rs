@@ -14,20 +14,22 @@
 )]
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::net::endpoint::lock;
-use crate::net::wake::Wake;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::excerpt::Arrived;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::steps::{Confirmed, Need, WHOLE};
-use crate::ps::protocol::stream::{Deed, Message, Outgoing, Streams};
+use crate::ps::protocol::stream::{Deed, Message};
 use crate::ps::server::data::Data;
 use crate::ps::server::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
 
-/// Words that may wait for one server's acceptance: 64 MiB. Pushes are asked to come again then, and copies wait.
-const ROOM: usize = 8 << 20;
+mod ways;
+
+use ways::Ways;
+pub use ways::{PACKET, Way};
 
 /// Slots in which a push makes its server look for old rows, if it is time to.
 const SWEPT: usize = 16;
@@ -39,20 +41,6 @@ pub enum Unheard {
     Malformed(#[from] Malformed),
     #[error("{0}")]
     Broken(#[from] Broken),
-}
-
-/// The stream to another server, and who is to be woken when something is put into it.
-#[derive(Debug)]
-pub struct Way {
-    outgoing: Mutex<Outgoing>,
-    pub wake: Wake,
-}
-
-impl Way {
-    /// Return what waits for being accepted.
-    pub fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
-        lock(&self.outgoing)
-    }
 }
 
 /// The receiving end of another server's stream.
@@ -138,19 +126,12 @@ pub struct Node {
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
 
-struct Ways<'a>(&'a Node);
-
-impl Streams for Ways<'_> {
-    fn put(&mut self, to: Server, message: Message) -> u64 {
-        let way = self.0.way(to);
-        let number = way.outgoing().push(message);
-        way.wake.raise();
-        number
-    }
-
-    fn has_room(&self, to: Server) -> bool {
-        self.0.way(to).outgoing().words() < ROOM
-    }
+/// Parts of pushes that are applied one after the other.
+#[derive(Debug)]
+pub struct Pushes<'a> {
+    ways: Ways<'a>,
+    /// As they were at the beginning.
+    bounds: Bounds,
 }
 
 impl Node {
@@ -184,12 +165,7 @@ impl Node {
     pub fn way(&self, to: Server) -> Arc<Way> {
         lock(&self.ways)
             .entry(to)
-            .or_insert_with(|| {
-                Arc::new(Way {
-                    outgoing: Mutex::default(),
-                    wake: Wake::wait_for_one(),
-                })
-            })
+            .or_insert_with(|| Arc::new(Way::new()))
             .clone()
     }
 
@@ -277,7 +253,7 @@ impl Node {
 
     fn step_to(&self, slot: u32, roll_back: u64, steps: u64) -> std::result::Result<(), Broken> {
         match self.slots.get(slot as usize) {
-            Some(slot) => lock(slot).step(&self.catalog, roll_back, steps, &mut Ways(self)),
+            Some(slot) => lock(slot).step(&self.catalog, roll_back, steps, &mut Ways::of(self)),
             None => Ok(()),
         }
     }
@@ -304,41 +280,12 @@ impl Node {
         }
     }
 
-    /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.
-    pub fn push(
-        &self,
-        slot: u32,
-        head: &Head,
-        term: u64,
-        words: &[u64],
-        ticket: Ticket,
-    ) -> Option<Answer> {
-        let Some(one) = self.slots.get(slot as usize) else {
-            return Some(Answer::Refused(format!("there is no slot {slot}")));
-        };
-        let bounds = self.bounds();
-        let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
-        if head.roll_back > bounds.roll_back || head.low.max(task) > bounds.tasks {
-            return Some(Answer::Busy);
+    /// Begin to apply parts of pushes.
+    pub fn pushes(&self) -> Pushes<'_> {
+        Pushes {
+            ways: Ways::of(self),
+            bounds: self.bounds(),
         }
-        // A lower watermark closes fewer tasks: a push may always have been sent before its client knew of more (R10).
-        let head = &Head {
-            low: head.low.min(bounds.low),
-            ..*head
-        };
-        let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
-        if let Some(expiry) = self.catalog.policy().expiry {
-            // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
-            let turn = self.turn.fetch_add(SWEPT, Ordering::Relaxed);
-            let turns = self.slots.iter().cycle();
-            for slot in turns
-                .skip(turn.checked_rem(self.slots.len()).unwrap_or(0))
-                .take(SWEPT.min(self.slots.len()))
-            {
-                lock(slot).sweep(expiry, head.pace.step, &mut Ways(self));
-            }
-        }
-        answer
     }
 
     /// Call `look` with a slot, `None` if there is no such; nobody else has it meanwhile.
@@ -446,7 +393,7 @@ impl Node {
     pub fn copy(&self, slot: u32, to: Server, term: u64, hands_over: bool) -> bool {
         self.slots
             .get(slot as usize)
-            .is_some_and(|slot| lock(slot).copy(to, term, hands_over, &mut Ways(self)))
+            .is_some_and(|slot| lock(slot).copy(to, term, hands_over, &mut Ways::of(self)))
     }
 
     /// Put the next piece of a copy under way into its stream.
@@ -454,7 +401,7 @@ impl Node {
         self.slots
             .get(slot as usize)
             .map_or(Progress::Over, |slot| {
-                lock(slot).go_on_copying(&self.catalog, &mut Ways(self))
+                lock(slot).go_on_copying(&self.catalog, &mut Ways::of(self))
             })
     }
 
@@ -471,6 +418,46 @@ impl Node {
     pub fn expire(&self, slot: u32, time: u32) -> bool {
         self.slots
             .get(slot as usize)
-            .is_some_and(|slot| lock(slot).expire(time, &mut Ways(self)))
+            .is_some_and(|slot| lock(slot).expire(time, &mut Ways::of(self)))
+    }
+}
+
+impl Pushes<'_> {
+    /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.
+    pub fn push(
+        &mut self,
+        slot: u32,
+        head: &Head,
+        term: u64,
+        part: Arrived<'_>,
+        ticket: Ticket,
+    ) -> Option<Answer> {
+        let node = self.ways.node;
+        let Some(one) = node.slots.get(slot as usize) else {
+            return Some(Answer::Refused(format!("there is no slot {slot}")));
+        };
+        let bounds = self.bounds;
+        let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
+        if head.roll_back > bounds.roll_back || head.low.max(task) > bounds.tasks {
+            return Some(Answer::Busy);
+        }
+        // A lower watermark closes fewer tasks: a push may always have been sent before its client knew of more (R10).
+        let head = &Head {
+            low: head.low.min(bounds.low),
+            ..*head
+        };
+        let answer = lock(one).push(&node.catalog, head, term, part, ticket, &mut self.ways);
+        if let Some(expiry) = node.catalog.policy().expiry {
+            // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
+            let turn = node.turn.fetch_add(SWEPT, Ordering::Relaxed);
+            let turns = node.slots.iter().cycle();
+            for slot in turns
+                .skip(turn.checked_rem(node.slots.len()).unwrap_or(0))
+                .take(SWEPT.min(node.slots.len()))
+            {
+                lock(slot).sweep(expiry, head.pace.step, &mut self.ways);
+            }
+        }
+        answer
     }
 }

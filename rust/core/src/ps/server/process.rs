@@ -32,7 +32,7 @@ use crate::ps::protocol::placement::{self, Entry};
 use crate::ps::protocol::stamps::Proof;
 use crate::ps::server::data::Data;
 use crate::ps::server::node::{Bounds, Limits, Node};
-use crate::ps::server::slot::{Broken, Told};
+use crate::ps::server::slot::{Answer, Broken, Told};
 use crate::ps::server::snapshot::{self, Position, Section, Unreadable};
 
 const HALF_SILENCE: Duration = Duration::from_millis(500);
@@ -372,17 +372,16 @@ impl Shared {
         if told.contains(&Told::Readable) {
             self.wake_queues();
         }
+        // Mostly those of one push: its connection is looked up and woken once.
+        let mut answers: BTreeMap<u32, Vec<(u32, u32, Answer)>> = BTreeMap::new();
         for one in told {
             match one {
                 Told::Readable => {}
                 Told::Answered(ticket, answer) => {
-                    let queue = lock(&self.queues).get(&((ticket >> 40) as u32)).cloned();
-                    if let Some(queue) = queue {
-                        let (request, slot) =
-                            ((ticket >> 16) as u32 & 0xff_ffff, ticket as u32 & 0xffff);
-                        lock(&queue.answers).push((request, slot, answer));
-                        queue.wake.raise();
-                    }
+                    let (request, slot) =
+                        ((ticket >> 16) as u32 & 0xff_ffff, ticket as u32 & 0xffff);
+                    let of_queue = answers.entry((ticket >> 40) as u32).or_default();
+                    of_queue.push((request, slot, answer));
                 }
                 Told::Ready {
                     slot,
@@ -398,6 +397,13 @@ impl Shared {
                     });
                     self.told.notify_all();
                 }
+            }
+        }
+        for (number, answers) in answers {
+            let queue = lock(&self.queues).get(&number).cloned();
+            if let Some(queue) = queue {
+                lock(&queue.answers).extend(answers);
+                queue.wake.raise();
             }
         }
     }

@@ -2,6 +2,8 @@
 //! that are made in it on purpose. Only with the feature `simulation`, which no wheel has.
 use std::str::FromStr;
 
+use std::sync::Arc;
+
 use crate::net::channel::Packet;
 use crate::net::frame::Kind;
 use crate::ps::protocol::catalog::Catalog;
@@ -80,7 +82,7 @@ impl From<Unheard> for Stopped {
 pub struct Peer {
     node: Node,
     /// Asks whose rows wait: connection, request, words.
-    parked: Vec<(u32, u32, Vec<u64>)>,
+    parked: Vec<(u32, u32, Arc<Vec<u64>>)>,
     mistake: Option<Mistake>,
 }
 
@@ -107,20 +109,18 @@ impl Peer {
 
     /// Take an ask that came on a connection.
     pub fn ask(&mut self, queue: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
-        let words = words(bytes);
+        let words = Arc::new(words(bytes));
         let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| process::workers::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
-        let (mut packets, mut waits) = answering::answer(&self.node, request, &ask, tickets)?;
-        if waits
-            && self.makes(Mistake::ReadsEarly)
-            && let Reading::Rows(rows) = self.rows(request, &ask)?
-        {
-            packets.splice(0..0, rows);
-            waits = false;
+        let answers = answering::answer(&self.node, &words, &ask, tickets)?;
+        let mut packets = Vec::new();
+        match self.rows(request, &ask)? {
+            Some(rows) => packets.extend(rows),
+            None => self.parked.push((queue, request, words.clone())),
         }
-        if waits {
-            self.parked.push((queue, request, words));
+        if !answers.is_empty() {
+            packets.extend(answering::report(&self.node, request, &answers));
         }
         let mut outcome = self.outcome(Vec::new())?;
         let packets = packets.into_iter().map(|packet| (queue, packet));
@@ -136,22 +136,36 @@ impl Peer {
         for (queue, request, words) in std::mem::take(&mut self.parked) {
             let ask = Ask::read(&words, self.node.catalog())?;
             match self.rows(request, &ask)? {
-                Reading::Wait => self.parked.push((queue, request, words)),
-                Reading::Rows(packet) => {
-                    outcome.packets.extend(packet.map(|packet| (queue, packet)))
-                }
+                None => self.parked.push((queue, request, words)),
+                Some(rows) => outcome
+                    .packets
+                    .extend(rows.into_iter().map(|packet| (queue, packet))),
             }
         }
         Ok(())
     }
 
-    fn rows(&self, request: u32, ask: &Ask<'_>) -> Result<Reading, Stopped> {
-        let reading = answering::rows(&self.node, request, ask)?;
-        if matches!(reading, Reading::Wait) && self.makes(Mistake::ReadsEarly) {
+    /// Return the rows that an ask wants, in a message if it wants any; nothing if they may not be read yet.
+    fn rows(&self, request: u32, ask: &Ask<'_>) -> Result<Option<Vec<Packet>>, Stopped> {
+        let mut reading = answering::reading(&self.node, ask)?;
+        if reading == Reading::Wait && self.makes(Mistake::ReadsEarly) {
             self.alter(Slot::let_read);
-            return Ok(answering::rows(&self.node, request, ask)?);
+            reading = answering::reading(&self.node, ask)?;
         }
-        Ok(reading)
+        let mut words = Vec::new();
+        Ok(match reading {
+            Reading::Wait => None,
+            Reading::Nothing => Some(Vec::new()),
+            Reading::Now => {
+                answering::read(&self.node, ask, &mut words);
+                Some(vec![Packet {
+                    kind: Kind::Rows,
+                    number: request.into(),
+                    mark: self.node.me(),
+                    words,
+                }])
+            }
+        })
     }
 
     /// Learn entries of the journal, and how far the master has let the job come.
@@ -178,18 +192,23 @@ impl Peer {
     /// the bytes, and the number to go on with.
     pub fn stream(&self, to: Server, next: u64, room: usize) -> Option<(u64, u64, Vec<u64>, u64)> {
         let (way, mut next) = (self.node.way(to), next);
-        let packet = process::streams::packet(&way, &mut next, room)?;
-        Some((packet.number, packet.mark, packet.words, next))
+        let (number, mark, words) =
+            process::streams::pack(&way, &mut next, room, |number, mark, room, messages| {
+                let mut words = Vec::with_capacity(room);
+                process::streams::put_all(&mut words, messages);
+                (number, mark, words)
+            })?;
+        Some((number, mark, words, next))
     }
 
     /// Hear messages of another server's stream.
     pub fn hear(&mut self, from: Server, number: u64, bytes: &[u8]) -> Result<Outcome, Stopped> {
-        let words = words(bytes);
+        let words = Arc::new(words(bytes));
         let mut reader = Reader::new(&words);
         let mut told = Vec::new();
         let mut number = number;
         while !reader.is_empty() {
-            let mut message = wire::message(&mut reader)?;
+            let mut message = wire::message(&mut reader, &words)?;
             self.mistake_message(&mut message);
             self.node.hear(from, number, &message, &mut told)?;
             self.mistake_copy(&message);

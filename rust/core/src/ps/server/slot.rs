@@ -5,9 +5,9 @@
 //!
 //! One file because these are states of one machine over the same data: nearly every rule has to look at what the slot is in the others.
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::ps::protocol::catalog::Catalog;
+use crate::ps::protocol::excerpt::Arrived;
 use crate::ps::protocol::part::Part;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::protocol::stamps::{Memory, Stamp};
@@ -235,7 +235,7 @@ impl Slot {
         catalog: &Catalog,
         head: &Head,
         term: u64,
-        words: &[u64],
+        arrived: Arrived<'_>,
         ticket: Ticket,
         streams: &mut impl Streams,
     ) -> Option<Answer> {
@@ -259,7 +259,7 @@ impl Slot {
         if self.is_frozen {
             return Some(Answer::Busy);
         }
-        let part = match Part::read(words, catalog, self.number) {
+        let part = match Part::read(arrived.words(), catalog, self.number) {
             Ok(part) => part,
             Err(what) => return Some(Answer::Refused(what)),
         };
@@ -299,18 +299,14 @@ impl Slot {
             return Some(Answer::Busy);
         }
         let data = self.data.as_mut().expect("it is there");
-        let shared: Arc<[u64]> = if kept.is_some() || !followers.is_empty() {
-            words.into()
-        } else {
-            Arc::default()
-        };
-        match kept {
-            Some(stamp) => data.keep(stamp, pace, shared.clone()),
+        let shared = (kept.is_some() || !followers.is_empty()).then(|| arrived.keep());
+        match kept.zip(shared.as_ref()) {
+            Some((stamp, shared)) => data.keep(stamp, pace, shared.clone()),
             None => data.apply(catalog, &part, head.stamp, pace),
         }
         let version = data.version;
         let low = data.stamps.low();
-        if !followers.is_empty() {
+        if let Some(shared) = shared {
             for server in followers {
                 let deed = Deed::Push {
                     stamp: head.stamp,
@@ -798,14 +794,11 @@ impl Slot {
         if self.is_fenced {
             return;
         }
-        let waiting = std::mem::take(&mut self.waiting);
-        for (version, ticket, answer) in waiting {
-            if self.is_settled(version) {
-                told.push(Told::Answered(ticket, answer));
-            } else {
-                self.waiting.push((version, ticket, answer));
-            }
-        }
+        let is_settled = |version| self.required.iter().all(|one| one.has(version));
+        let settled = self
+            .waiting
+            .extract_if(.., |(version, ..)| is_settled(*version));
+        told.extend(settled.map(|(_, ticket, answer)| Told::Answered(ticket, answer)));
         self.revoke_task();
         if self.unread.is_some_and(|version| self.is_settled(version)) {
             self.let_read(told);

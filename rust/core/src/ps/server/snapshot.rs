@@ -219,6 +219,7 @@ mod tests {
     use crate::ps::memory::initial::Initial;
     use crate::ps::memory::optimizer::Rule;
     use crate::ps::protocol::catalog::{Table, Variable};
+    use crate::ps::protocol::numbers::Numbers;
     use crate::ps::protocol::part::{Dense, Part, Rows};
     use crate::ps::protocol::placement::Entry;
     use crate::ps::protocol::stamps::Stamp;
@@ -285,12 +286,12 @@ mod tests {
                         part.rows.push(Rows {
                             table,
                             ids: &own,
-                            gradients,
+                            gradients: Numbers::Long(gradients),
                         });
                     }
                 }
                 if node.catalog().slot_of_variable(0) == slot {
-                    let numbers = &kernel;
+                    let numbers = Numbers::Long(&kernel);
                     part.dense.push(Dense {
                         variable: 0,
                         is_first: true,
@@ -314,7 +315,7 @@ mod tests {
                     roll_back: 0,
                     pace: Pace { rate: 0.1, step: 7 },
                 };
-                let answer = node.push(slot, &head, 1, &words, 0);
+                let answer = node.pushes().push(slot, &head, 1, (&words).into(), 0);
                 assert!(
                     matches!(answer, Some(Answer::Applied | Answer::Held)),
                     "{answer:?}"

@@ -8,15 +8,14 @@ use crate::net::dial::Dialer;
 use crate::net::endpoint::lock;
 use crate::net::frame::{Kind, Lost, Malformed};
 use crate::net::handshake::{Hello, Purpose};
+use crate::net::sink::Sink;
 use crate::net::tls::Role;
 use crate::net::wake::{ignore_signals, readable, wait};
+use crate::ps::protocol::stream::Message;
 use crate::ps::protocol::words::Reader;
 use crate::ps::protocol::{error, placement, wire};
-use crate::ps::server::node::{Unheard, Way};
+use crate::ps::server::node::{PACKET, Unheard, Way};
 use crate::ps::server::slot::Progress;
-
-/// Words of one packet of a stream: messages are put together up to 256 KiB.
-const PACKET: usize = 32 * 1024;
 
 /// Packets of a stream under way in the kernel and here; the rest waits as messages.
 const UNDER_WAY: usize = 4;
@@ -43,10 +42,11 @@ impl Shared {
                     return Err(Malformed::Content.into());
                 }
                 known = Some(packet.mark);
-                let mut reader = Reader::new(&packet.words);
+                let words = Arc::new(packet.words);
+                let mut reader = Reader::new(&words);
                 let mut number = packet.number;
                 while !reader.is_empty() {
-                    if let Err(unheard) = self.hear_next(from, number, &mut reader) {
+                    if let Err(unheard) = self.hear_next(from, number, &mut reader, &words) {
                         // Whether the sender is confused or this server, what it has accepted so far stays, and the sender has no answer
                         // to the rest: if it can't go on, it says so to the master, who has the slots copied elsewhere (rule R6).
                         let why = format!("its stream ends at message {number}: {unheard}");
@@ -55,7 +55,7 @@ impl Shared {
                     }
                     number = number.saturating_add(1);
                 }
-                channel.reuse(packet.words);
+                reuse(channel, words);
             }
             if let Some(known) = known {
                 self.acknowledge(from, known, channel)?;
@@ -75,8 +75,9 @@ impl Shared {
         from: placement::Server,
         number: u64,
         reader: &mut Reader<'_>,
+        packet: &Arc<Vec<u64>>,
     ) -> std::result::Result<(), Unheard> {
-        let message = wire::message(reader)?;
+        let message = wire::message(reader, packet)?;
         if message.entry.primary != from {
             return Err(error::Malformed("it is of a slot whose primary is another server").into());
         }
@@ -159,9 +160,13 @@ impl Shared {
             way.wake.lower();
             if let Some(next) = next.as_mut() {
                 while channel.backlog() < UNDER_WAY
-                    && let Some(packet) = packet(way, next, PACKET)
+                    && let Some(sent) = pack(way, next, PACKET, |number, mark, room, messages| {
+                        channel.send_by((Kind::Stream, number, mark), room, |draft| {
+                            put_all(draft, messages);
+                        })
+                    })
                 {
-                    channel.send(packet)?;
+                    sent?;
                     channel.flush()?;
                 }
             }
@@ -211,22 +216,118 @@ impl Shared {
     }
 }
 
-/// Return the next messages of a stream as one packet of about so many words, and go on behind them.
-pub(in crate::ps::server) fn packet(way: &Way, next: &mut u64, room: usize) -> Option<Packet> {
+/// Let a connection use the memory of a message again, unless a part of it is still needed.
+pub(super) fn reuse(channel: &mut Channel, message: Arc<Vec<u64>>) {
+    if let Ok(words) = Arc::try_unwrap(message) {
+        channel.reuse(words);
+    }
+}
+
+/// Let `send` have the next messages of a stream, which are about so many words, and go on behind them: the number of the first, that of the
+/// first which has not been accepted, their words, and the messages.
+pub(in crate::ps::server) fn pack<R>(
+    way: &Way,
+    next: &mut u64,
+    room: usize,
+    send: impl FnOnce(u64, u64, usize, &[&Message]) -> R,
+) -> Option<R> {
     let outgoing = way.outgoing();
     let number = *next;
-    let mut words = Vec::new();
-    while words.len() < room
-        && let Some(message) = outgoing.get(*next)
+    let mut taken: usize = 0;
+    let mut messages = Vec::new();
+    while taken < room
+        && let Some(message) = outgoing.get(number.saturating_add(messages.len() as u64))
     {
-        wire::put_message(&mut words, message);
-        *next = next.saturating_add(1);
+        taken = taken.saturating_add(message.room());
+        messages.push(message);
     }
-    let mark = outgoing.first();
-    (*next > number).then_some(Packet {
-        kind: Kind::Stream,
-        number,
-        mark,
-        words,
-    })
+    *next = next.saturating_add(messages.len() as u64);
+    (!messages.is_empty()).then(|| send(number, outgoing.first(), taken, &messages[..]))
+}
+
+/// Write the messages of a packet.
+pub(in crate::ps::server) fn put_all(words: &mut impl Sink, messages: &[&Message]) {
+    for message in messages {
+        wire::put_message(words, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::memory::optimizer::Rule;
+    use crate::ps::protocol::catalog::Catalog;
+    use crate::ps::protocol::placement::Entry;
+    use crate::ps::protocol::stamps::{Stamp, Stamps};
+    use crate::ps::protocol::stream::Deed;
+    use crate::ps::server::data::Pace;
+    use crate::ps::server::node::Node;
+
+    #[test]
+    fn packets_have_as_much_as_they_should_and_no_more_than_was_said() {
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let node = Node::new(0, Catalog::new(0, 1, vec![], vec![], rule, 0.0));
+        let way = node.way(1);
+        let entry = Entry {
+            term: 1,
+            primary_epoch: 1,
+            primary: 0,
+            backup: Some(1),
+            restored: 0,
+        };
+        let mut stamps = Stamps::default();
+        for task in 0..100 {
+            stamps.add(Stamp { task, chunk: 0 });
+        }
+        let piece = |words| Deed::CopyPiece(vec![7; words]);
+        let end = || Deed::CopyEnd(stamps.clone());
+        for deed in [
+            piece(30),
+            piece(30),
+            piece(30),
+            piece(500),
+            piece(500),
+            end(),
+            end(),
+            Deed::CopyBegin,
+            Deed::Expire(3),
+            Deed::Step(4),
+            Deed::Push {
+                stamp: None,
+                low: 0,
+                roll_back: 0,
+                pace: Pace { rate: 1.0, step: 0 },
+                part: vec![1; 5].into(),
+            },
+        ] {
+            way.outgoing().push(Message {
+                slot: 0,
+                entry,
+                version: 1,
+                deed,
+            });
+        }
+        let (mut next, mut counts, mut written) = (0, Vec::new(), Vec::new());
+        while let Some(found) = pack(&way, &mut next, 100, |number, mark, room, messages| {
+            let mut words = Vec::new();
+            put_all(&mut words, messages);
+            assert_eq!((number, mark), (counts.iter().sum::<usize>() as u64, 0));
+            assert_eq!(words.len(), room);
+            (messages.len(), words)
+        }) {
+            counts.push(found.0);
+            written.extend(found.1);
+        }
+        assert_eq!(counts, [3, 1, 1, 1, 1, 4]);
+        let packet = Arc::new(written);
+        let mut reader = Reader::new(&packet);
+        for number in 0..11 {
+            let message = wire::message(&mut reader, &packet).unwrap();
+            assert_eq!(Some(&message), way.outgoing().get(number));
+        }
+        assert!(reader.is_empty());
+    }
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::streams::reuse;
 use super::{HALF_SILENCE, Shared};
 use crate::net::channel::{Channel, Packet};
 use crate::net::endpoint::lock;
@@ -32,7 +33,18 @@ struct Parked {
     request: u32,
     need: Need,
     roll_back: u64,
-    words: Vec<u64>,
+    message: Arc<Vec<u64>>,
+}
+
+/// What became of the rows that an ask wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// All that it wants, perhaps none, are on their way.
+    Sent,
+    /// They may not be read yet.
+    Wait,
+    /// This server can't go on.
+    Broken,
 }
 
 /// Name the part of a push for a slot that came with a request of a connection.
@@ -81,33 +93,39 @@ impl Shared {
                 if packet.kind != Kind::Ask || backlog > BACKLOG {
                     return Err(Malformed::Content.into());
                 }
-                let ask = Ask::read(&packet.words, self.node.catalog())
-                    .map_err(|_| Malformed::Content)?;
+                let message = Arc::new(packet.words);
+                let ask =
+                    Ask::read(&message, self.node.catalog()).map_err(|_| Malformed::Content)?;
                 let request = packet.number as u32;
                 if self.node.confirm(&ask.confirmed) {
                     self.wake_queues();
                 }
                 let tickets = |slot| ticket(number, request, slot);
-                let answered = answering::answer(&self.node, request, &ask, tickets);
-                let (packets, waits) = match answered {
-                    Ok(answered) => answered,
+                let answers = match answering::answer(&self.node, &message, &ask, tickets) {
+                    Ok(answers) => answers,
                     Err(broken) => {
                         self.dispatch(Err(broken));
                         return Ok(());
                     }
                 };
-                for packet in packets {
-                    channel.send(packet)?;
+                let rows = self.send_rows(request, &ask, channel)?;
+                if rows == Rows::Broken {
+                    return Ok(());
                 }
-                if waits {
+                if !answers.is_empty() {
+                    for packet in answering::report(&self.node, request, &answers) {
+                        channel.send(packet)?;
+                    }
+                }
+                if rows == Rows::Wait {
                     parked.push(Parked {
                         request,
                         need: ask.need,
                         roll_back: ask.confirmed.roll_back(),
-                        words: packet.words,
+                        message,
                     });
                 } else {
-                    channel.reuse(packet.words);
+                    reuse(channel, message);
                 }
                 if self.see_to_streams().is_err() {
                     return Ok(());
@@ -164,6 +182,29 @@ impl Shared {
         Ok(())
     }
 
+    /// Send the rows that an ask wants, if they may be read.
+    fn send_rows(
+        &self,
+        request: u32,
+        ask: &Ask<'_>,
+        channel: &mut Channel,
+    ) -> std::result::Result<Rows, Lost> {
+        match answering::reading(&self.node, ask) {
+            Ok(Reading::Wait) => return Ok(Rows::Wait),
+            Ok(Reading::Nothing) => {}
+            Ok(Reading::Now) => channel.send_by(
+                (Kind::Rows, request.into(), self.node.me()),
+                answering::room(&self.node, ask),
+                |draft| answering::read(&self.node, ask, draft),
+            )?,
+            Err(broken) => {
+                self.dispatch(Err(broken));
+                return Ok(Rows::Broken);
+            }
+        }
+        Ok(Rows::Sent)
+    }
+
     /// Send the rows of asks that need not wait any more, as long as few wait to go out; false if this server can't go on.
     fn answer_parked(
         self: &Arc<Self>,
@@ -179,19 +220,12 @@ impl Shared {
                 parked.push(one);
                 continue;
             }
-            let ask = Ask::read(&one.words, self.node.catalog()).map_err(|_| Malformed::Content)?;
-            match answering::rows(&self.node, one.request, &ask) {
-                Ok(Reading::Wait) => parked.push(one),
-                Ok(Reading::Rows(packet)) => {
-                    packet
-                        .into_iter()
-                        .try_for_each(|packet| channel.send(packet))?;
-                    channel.reuse(one.words);
-                }
-                Err(broken) => {
-                    self.dispatch(Err(broken));
-                    return Ok(false);
-                }
+            let ask =
+                Ask::read(&one.message, self.node.catalog()).map_err(|_| Malformed::Content)?;
+            match self.send_rows(one.request, &ask, channel)? {
+                Rows::Wait => parked.push(one),
+                Rows::Sent => reuse(channel, one.message),
+                Rows::Broken => return Ok(false),
             }
         }
         // A step that was made now may be the first that goes to a server.

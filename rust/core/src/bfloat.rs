@@ -1,4 +1,4 @@
-//! Numbers of 16 bits with the sign and exponent of float32, and 8 bits of precision: what gradients may be while they travel.
+//! Numbers of 16 bits with the sign and exponent of float32, and 8 bits of precision: what gradients and rows may be while they travel.
 //!
 //! Rounded to the nearest, halves to the even one. Plain loops over slices, which the compiler turns into vector instructions; those of the
 //! crate `half`, which look at each number, took half as long again.
@@ -20,6 +20,13 @@ pub struct BFloat16(u16);
 unsafe impl Zeroable for BFloat16 {}
 // SAFETY: as above; it has no padding.
 unsafe impl Pod for BFloat16 {}
+
+impl BFloat16 {
+    /// Whether it is neither infinite nor no number.
+    pub fn is_finite(self) -> bool {
+        u32::from(self.0) << 16 & INFINITE != INFINITE
+    }
+}
 
 impl From<f32> for BFloat16 {
     fn from(number: f32) -> BFloat16 {
@@ -92,6 +99,7 @@ mod tests {
                 }
                 prop_assert_eq!(short(near).to_bits(), near.to_bits());
             }
+            prop_assert_eq!(BFloat16::from(number).is_finite(), near.is_finite());
         }
     }
 }
