@@ -109,7 +109,7 @@ advisories: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Elastic jobs beside gangs and beside a service on a cluster of 24 units: needs what `make setup-cluster` installs, root, and six hours.
+# Elastic jobs beside gangs and beside a service on a cluster of 24 units: needs what `make setup-cluster` installs, root, and two hours.
 bench-elastic: setup
 	$(BIN)/python -m benchmarks.elastic
 

@@ -1,6 +1,6 @@
 """`make bench-elastic`: elastic jobs beside gangs and beside a service, in the pods of a real cluster.
 
-It needs root, what `make setup-cluster` installs, and a machine that does nothing else. All experiments take six hours, each less than
+It needs root, what `make setup-cluster` installs, and a machine that does nothing else. All experiments take two hours, each less than
 ten minutes with `--short`, after the image has been built once. Figures of the short form are lower: workers that start on two cores take
 most of a minute, whatever the length of the jobs. With `--record` what was measured replaces what the documentation has of an experiment.
 """

@@ -18,7 +18,7 @@ from benchmarks.elastic.telling import judged, places_table, share_of
 from benchmarks.recorded import Bar
 from elasticdl.cluster.kubernetes.api import Api
 
-FULL, SHORT = Sizes(600.0, 4.0), Sizes(40.0, 2.0)
+FULL, SHORT = Sizes(200.0, 4.0), Sizes(40.0, 2.0)
 WANTED = 10
 """Units that each job wants."""
 JOBS = tuple(f"job-{number}" for number in range(1, 9))

@@ -25,7 +25,7 @@ from benchmarks.recorded import Bar
 from elasticdl.cluster.kubernetes.api import Api
 from tests.kubernetes.node import PAUSE
 
-FULL, SHORT = Sizes(3600.0, 1.0), Sizes(300.0, 1.0)
+FULL, SHORT = Sizes(600.0, 1.0), Sizes(300.0, 1.0)
 HOURS = 24
 LOWEST, HIGHEST = 0.2, 0.8
 """Shares of the units that the service has at night and at noon."""

@@ -13,7 +13,7 @@ from benchmarks.elastic.telling import batch_table, judged, places_table
 from benchmarks.recorded import Bar
 from elasticdl.cluster.kubernetes.api import Api
 
-FULL, SHORT = Sizes(2700.0, 8.0), Sizes(45.0, 2.0)
+FULL, SHORT = Sizes(1200.0, 4.0), Sizes(45.0, 2.0)
 WANTED = 13
 """Units that each job wants."""
 JOBS = ("first", "second")
