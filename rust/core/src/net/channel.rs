@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::address::Stream;
 use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
 use crate::net::shared::mailbox::{Inbox, Outbox};
-use crate::net::sink::{Draft, Sink};
+use crate::net::sink::Draft;
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -164,27 +164,23 @@ impl Channel {
             None => (0, Draft::nowhere(room)),
         };
         write(&mut draft);
-        if draft.len().saturating_mul(8) > kind.limit() {
-            return Err(Malformed::Length.into());
-        }
-        match (draft.end(), &mut self.outbox) {
-            (Ok(length), Some(outbox)) => {
-                outbox.keep(position, length);
+        match draft.end() {
+            Err(words) => self.send(Packet {
+                kind,
+                number,
+                mark,
+                words,
+            }),
+            Ok(length) if length.saturating_mul(8) > kind.limit() => Err(Malformed::Length.into()),
+            Ok(length) => {
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.keep(position, length);
+                }
                 let placed = vec![kind as u64, length as u64, position];
                 self.put(Kind::Placed, number, mark, placed, None);
-            }
-            (Ok(_), None) => {}
-            (Err(words), _) => {
-                let packet = Packet {
-                    kind,
-                    number,
-                    mark,
-                    words,
-                };
-                return self.send(packet);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Take back the words of a message that has been read: the next one needs memory that is there already.

@@ -6,6 +6,7 @@ use rustix::fs::MemfdFlags;
 use super::*;
 use crate::net::address::Listener;
 use crate::net::shared::mailbox::ROOM;
+use crate::net::sink::Sink;
 
 /// Both ends of a connection: who has dialled, and a Unix socket's directory.
 fn ends(address: &str) -> (Channel, Channel, Option<tempfile::TempDir>) {

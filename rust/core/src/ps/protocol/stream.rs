@@ -70,10 +70,9 @@ const PUSHED: usize = 6;
 impl Message {
     /// Return how many words of a packet it takes.
     pub fn room(&self) -> usize {
-        let own = match &self.deed {
-            Deed::Push { part, .. } => part.len().saturating_add(PUSHED),
-            Deed::CopyBegin => 0,
-            Deed::CopyPiece(words) => words.len(),
+        let beside = match &self.deed {
+            Deed::Push { .. } => PUSHED,
+            Deed::CopyBegin | Deed::CopyPiece(_) => 0,
             Deed::CopyEnd(stamps) => {
                 let mut bytes = Vec::new();
                 stamps.encode(&mut bytes);
@@ -81,7 +80,7 @@ impl Message {
             }
             Deed::Expire(_) | Deed::Step(_) => 1,
         };
-        own.saturating_add(HEAD)
+        self.size().saturating_add(beside).saturating_add(HEAD)
     }
 
     /// Return how many words `write` appends, without the few of the header.

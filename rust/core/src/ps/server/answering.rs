@@ -19,6 +19,7 @@ use crate::net::sink::Sink;
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::excerpt::Arrived;
 use crate::ps::protocol::wire::{self, Ask, Dense, Pull};
+use crate::ps::server::data::Data;
 use crate::ps::server::node::Node;
 use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
 
@@ -128,21 +129,11 @@ pub fn read(node: &Node, ask: &Ask<'_>, words: &mut impl Sink) {
                     pull,
                     has_chunk,
                     versions,
-                    |table, ids, out| {
-                        data.pull_short(catalog, table, ids, out);
-                    },
+                    data,
+                    Data::pull_short,
                 )?;
             } else {
-                put_rows(
-                    words,
-                    catalog,
-                    pull,
-                    has_chunk,
-                    versions,
-                    |table, ids, out| {
-                        data.pull(catalog, table, ids, out);
-                    },
-                )?;
+                put_rows(words, catalog, pull, has_chunk, versions, data, Data::pull)?;
             }
             for known in &pull.dense {
                 let dense = match data.variable(catalog, known.variable) {
@@ -175,14 +166,15 @@ fn put_rows<N: bytemuck::Pod>(
     pull: &Pull<'_>,
     has_chunk: bool,
     versions: (u64, u64),
-    take: impl Fn(usize, &[u64], &mut [N]),
+    data: &Data,
+    take: impl Fn(&Data, &Catalog, usize, &[u64], &mut [N]),
 ) -> Option<()> {
     let count = pull.numbers(catalog);
     let mut numbers = wire::put_rows(words, pull.slot, has_chunk, versions, count);
     for (table, ids) in &pull.rows {
         let of_table;
         (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
-        take(*table, ids, of_table);
+        take(data, catalog, *table, ids, of_table);
     }
     Some(())
 }
