@@ -118,7 +118,7 @@ def test_a_member_that_stops_in_mid_transfer_is_accused_by_silence(
         for process in members:
             process.hear()
         for _ in range(10):
-            time.sleep(0.3)  # as above
+            time.sleep(0.3)  # somewhere in the middle of the steps; any moment must do
             os.kill(members[victim].process.pid, signal.SIGSTOP)
             try:
                 # It may have been stopped between two operations, where waiting is no fault and nobody accuses: then once more.

@@ -41,7 +41,7 @@ def test_what_no_training_needs_is_imported_when_it_is_used_and_nothing_is_colle
 
 
 def test_threads_that_have_nothing_to_do_sleep() -> None:
-    """What TensorFlow is told when it begins, with the number of threads."""
+    """TensorFlow's configuration once it has computed: no spinning threads, and as many as were asked for."""
     program = (
         "from elasticdl.keras import runtime\n"
         "runtime.start(3)\n"

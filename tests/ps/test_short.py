@@ -83,7 +83,10 @@ class Servers:
         client.close()
         assert found is not None
         values = dict(found[1])
-        return [np.frombuffer(values[one], np.float32) for one in (WEIGHTS, STATISTICS)]  # type: ignore[arg-type]
+        weights, statistics = values[WEIGHTS], values[STATISTICS]
+        assert weights is not None
+        assert statistics is not None
+        return [np.frombuffer(one, np.float32) for one in (weights, statistics)]
 
 
 @pytest.fixture
