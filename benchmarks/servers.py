@@ -40,9 +40,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +51,8 @@ import numpy as np
 from benchmarks.recorded import Bar, bar
 from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
 from elasticdl.catalog.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.cluster import allocator
+from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus
 from elasticdl.control.transport.client import JobClient
@@ -172,8 +175,14 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
 class Program:
     """A process that takes orders and answers as lines of JSON."""
 
-    def __init__(self, errors: Path, module: str, *arguments: str) -> None:
-        """Start `python -m module`; what it says beside its answers goes to the file `errors`."""
+    def __init__(
+        self,
+        errors: Path,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Start `python -m module`; what it says beside its answers goes to the file `errors`. `environment`: more of it."""
         self._name = " ".join((module, *arguments))
         self._errors = errors
         with errors.open("a") as file:
@@ -184,7 +193,7 @@ class Program:
                 stdout=subprocess.PIPE,
                 stderr=file,
                 text=True,
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+                env={**environment, **os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
             )
 
     @property
@@ -278,7 +287,14 @@ class Ours:
         module, errors = "benchmarks.servers", place / "errors"
         self._low, self._rows = 0, sizes.rows
         self.servers = [
-            Program(errors, module, "--role=server", f"--number={number}", f"--folder={place}")
+            Program(
+                errors,
+                module,
+                "--role=server",
+                f"--number={number}",
+                f"--folder={place}",
+                environment=allocator.environment(Role.PS),
+            )
             for number in range(servers)
         ]
         self.workers = [
@@ -288,6 +304,7 @@ class Ours:
                 "--role=worker",
                 f"--number={number}",
                 f"--data={pool(directory, number, sizes)}",
+                environment=allocator.environment(Role.WORKER),
             )
             for number in range(workers)
         ]

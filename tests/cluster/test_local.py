@@ -138,6 +138,34 @@ def test_output_goes_to_the_log_of_the_life(place: JobPlace, launcher: Callable[
     cluster.close()
 
 
+ADVISED = """
+    import pathlib
+    kept = bytearray(64 << 20)
+    flags = [line for line in pathlib.Path("/proc/self/smaps").read_text().splitlines() if line.startswith("VmFlags")]
+    print("asked" if any("hg" in line.split() for line in flags) else "not asked")
+"""
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, "asked\n"), ("glibc.malloc.hugetlb=0", "not asked\n")])
+def test_workers_ask_for_huge_pages_unless_the_user_says_otherwise(
+    own: str | None,
+    expected: str,
+    place: JobPlace,
+    launcher: Callable[..., Launcher],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if own is None:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    else:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    launcher(worker=ADVISED)
+    cluster = LocalCluster(place.launcher_address, place.token())
+    cluster.launch(worker(0))
+    until(cluster, lambda event: isinstance(event, ProcessEnded))
+    assert (place.logs / "worker-0-1.log").read_text() == expected
+    cluster.close()
+
+
 def test_what_a_worker_started_dies_with_it(place: JobPlace, launcher: Callable[..., Launcher]) -> None:
     launcher(
         worker="""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elasticdl.cluster import allocator
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.control.transport.keys import Key, derive
@@ -496,7 +497,10 @@ def _environment(spec: JobSpec, role: Role, process: str) -> list[Object]:
         fixed[podplace.NODE_DIR_ENVIRONMENT] = spec.node_dir
         found[podplace.NODE_ENVIRONMENT] = "spec.nodeName"
     return [
-        *({"name": name, "value": value} for name, value in {**spec.envs, **fixed}.items()),
+        *(
+            {"name": name, "value": value}
+            for name, value in {**allocator.environment(role), **spec.envs, **fixed}.items()
+        ),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in found.items()),
     ]
 

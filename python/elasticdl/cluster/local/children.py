@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elasticdl.cluster import allocator
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, Role
 from elasticdl.cluster.local import gpus
 from elasticdl.cluster.local import parentdeath as parentdeath
@@ -96,7 +97,11 @@ class Starter:
     def start(self, name: ProcessName, parent_pipe: int) -> Child:
         """Start a process. `parent_pipe`: what tells it that its launcher has died. Raises OSError."""
         program = self._program if name.role is Role.WORKER else None
-        environment = {**os.environ, **({} if program is None else program.environment)}
+        environment = {
+            **allocator.environment(name.role),
+            **os.environ,
+            **({} if program is None else program.environment),
+        }
         environment |= self._own_environment(name, environment)
         log = _open_log(self._place.log_path(str(name)))
         try:
@@ -116,7 +121,7 @@ class Starter:
                 None,
                 self._popen(
                     self._spare_argv,
-                    dict(os.environ),
+                    {**allocator.environment(Role.WORKER), **os.environ},
                     self._place.directory,
                     subprocess.PIPE,
                     log,
