@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 from elasticdl.checkpoint.group import head_of, range_of
 from elasticdl.checkpoint.stateimage import RunningSums
 from elasticdl.reference.adapter import Variable
@@ -57,7 +57,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """`aim` if a step waits no longer than for the copy, `must` if it is not much longer, else `short`."""
-        return "aim" if self.ratio <= AIM else "must" if self.ratio <= MUST else "short"
+        return judge(self.ratio, MUST, AIM)
 
     @property
     def ratio(self) -> float:

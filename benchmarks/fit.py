@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "mnist.mnist_functional_api.custom_model"
@@ -78,9 +78,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """`aim`, `must` or `short`."""
-        if self.ratio >= self.case.aim:
-            return "aim"
-        return "must" if self.ratio >= self.case.must else "short"
+        return judge(self.ratio, self.case.must, self.case.aim)
 
     @property
     def bars(self) -> list[Bar]:

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "benchmarks/models/torch_loop.py")
@@ -61,10 +61,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """`aim`, `must` or `short`; ratios are to be high, added milliseconds low."""
-        higher = self.form == "x"
-        if self.figure >= self.aim if higher else self.figure <= self.aim:
-            return "aim"
-        return "must" if (self.figure >= self.must if higher else self.figure <= self.must) else "short"
+        return judge(self.figure, self.must, self.aim)
 
     @property
     def bars(self) -> list[Bar]:

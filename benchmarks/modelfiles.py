@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.loops import ROOT, Turn, measure
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 
 MODELS = ROOT / "benchmarks/models"
 MXNET = ROOT / ".venv-mxnet/bin/python"
@@ -53,10 +53,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """`aim`, `must`, `short` or `missing`."""
-        ratio = self.ratio
-        if ratio is None:
-            return "missing"
-        return "aim" if ratio >= AIM else "must" if ratio >= MUST else "short"
+        return "missing" if self.ratio is None else judge(self.ratio, MUST, AIM)
 
     @property
     def bars(self) -> list[Bar]:

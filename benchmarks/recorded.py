@@ -55,6 +55,12 @@ class Row(Protocol):
         """The figures that there are demands on."""
 
 
+def judge(figure: float, must: float, aim: float) -> str:
+    """Return `aim`, `must` or `short`; the larger the figure the better if the aim is above what must be."""
+    reached = [figure >= limit if aim > must else figure <= limit for limit in (aim, must)]
+    return "aim" if reached[0] else "must" if reached[1] else "short"
+
+
 def bar(what: str, figure: float, shown: str, verdict: str, must: float, aim: float) -> Bar:
     """Return a figure's bar; the larger the figure the better if the aim is above what must be."""
     if aim > must:

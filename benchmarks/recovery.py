@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 from benchmarks.ring import GLOO_PYTHON, prepare
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
@@ -97,10 +97,9 @@ class Row:
         """`aim`, `must`, `short`, or `missing` if there was nothing to compare with."""
         if self.missing:
             return "missing"
-        if self.ours <= self.aim:
-            return "aim"
+        judged = judge(self.ours, self.must, self.aim)
         ahead = all(self.ours < time for _, time in self.peers)
-        return "must" if self.ours <= self.must and ahead else "short"
+        return "short" if judged == "must" and not ahead else judged
 
     @property
     def bars(self) -> list[Bar]:

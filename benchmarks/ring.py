@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 
 ROOT = Path(__file__).resolve().parent.parent
 GLOO_PYTHON = ROOT / ".bench" / "venv" / "bin" / "python"
@@ -140,9 +140,8 @@ class Row:
         """`aim`, `must`, `short`, or `missing` if there was nothing to compare with."""
         if self.ratio is None:
             return "missing"
-        if self.case.aim is not None and self.ratio >= self.case.aim:
-            return "aim"
-        return "must" if self.case.must is None or self.ratio >= self.case.must else "short"
+        must, aim = self.case.must, self.case.aim
+        return "must" if must is None or aim is None else judge(self.ratio, must, aim)
 
     @property
     def bars(self) -> list[Bar]:

@@ -48,7 +48,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
 from elasticdl.catalog.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
 from elasticdl.cluster import allocator
@@ -143,10 +143,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """`aim`, `must` or `short`."""
-        sign = 1 if self.aim > self.must else -1
-        if sign * self.figure >= sign * self.aim:
-            return "aim"
-        return "must" if sign * self.figure >= sign * self.must else "short"
+        return judge(self.figure, self.must, self.aim)
 
     @property
     def bars(self) -> list[Bar]:

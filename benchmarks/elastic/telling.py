@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.elastic.cluster import UNITS
 from benchmarks.elastic.holding import held
 from benchmarks.elastic.outcome import Outcome
-from benchmarks.recorded import Bar, bar
+from benchmarks.recorded import Bar, bar, judge
 
 BINS = 300
 """Of the longest way of a picture."""
@@ -16,9 +16,7 @@ BINS = 300
 
 def judged(what: str, figure: float, shown: str, must: float, aim: float) -> Bar:
     """Return a figure with its verdict; the larger the better if the aim is above what must be."""
-    reached = [figure >= limit if aim > must else figure <= limit for limit in (aim, must)]
-    verdict = "aim" if reached[0] else "must" if reached[1] else "short"
-    return bar(what, figure, shown, verdict, must, aim)
+    return bar(what, figure, shown, judge(figure, must, aim), must, aim)
 
 
 def batch_table(outcomes: Sequence[Outcome]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import recorded
-from benchmarks.recorded import Bar, Part, bar
+from benchmarks.recorded import Bar, Part, bar, judge
 
 PART = Part(
     "ring", "All-reduce.", "2026-01-31", "0123abcd", "2 cores", 7, "| what |", (Bar("one", "2.0×", "aim", 2.0, 2.0),)
@@ -33,6 +34,24 @@ def test_figures_of_both_kinds_have_one_scale(
 ) -> None:
     found = bar("what", figure, "shown", "aim", must, aim)
     assert (found.times, found.aim) == pytest.approx((times, mark))
+
+
+@pytest.mark.parametrize(
+    ("figure", "must", "aim", "verdict"),
+    [
+        (20.0, 5.0, 20.0, "aim"),  # the more the better
+        (19.9, 5.0, 20.0, "must"),
+        (4.9, 5.0, 20.0, "short"),
+        (0.05, 0.2, 0.05, "aim"),  # the less the better
+        (0.2, 0.2, 0.05, "must"),
+        (0.21, 0.2, 0.05, "short"),
+        (math.nan, 0.2, 0.05, "short"),
+    ],
+)
+def test_a_figure_reaches_its_aim_or_what_it_must_be_or_is_short(
+    figure: float, must: float, aim: float, verdict: str
+) -> None:
+    assert judge(figure, must, aim) == verdict
 
 
 def test_the_last_run_of_a_part_replaces_the_one_before(
