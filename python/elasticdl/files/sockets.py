@@ -1,4 +1,4 @@
-"""Directories for Unix sockets, whose paths end at 107 bytes."""
+"""Directories and names of Unix sockets, whose paths end at 107 bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+MEMBER_LENGTH = 16
+"""Of the 32 hexadecimal digits of a member's id those that its socket has: 64 random bits are unique enough on one node."""
 _SOCKET_LIMIT = 107
 
 

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from elasticdl.errors import BadSetting
+from elasticdl.files.sockets import MEMBER_LENGTH
 
-_MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough on one node
 _DEAD_SECONDS = 60.0
 """Age from which a socket without a process is removed: it is made a moment before its process listens."""
 
@@ -62,7 +62,7 @@ def _place(directory: Path, node: str) -> str:
 
 def socket_of(folder: Path, member: str) -> Path:
     """Return where a member has its Unix socket; `member` is its id of 32 hexadecimal digits."""
-    return folder / member[:_MEMBER_LENGTH]
+    return folder / member[:MEMBER_LENGTH]
 
 
 def _sweep(folder: Path) -> None:

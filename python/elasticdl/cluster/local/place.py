@@ -27,7 +27,7 @@ from elasticdl.files import reading
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.ownership import check_own, make_own
 from elasticdl.files.permissions import PRIVATE, PRIVATE_FOLDER, private
-from elasticdl.files.sockets import base_for_sockets
+from elasticdl.files.sockets import MEMBER_LENGTH, base_for_sockets
 from elasticdl.spec.jobspec import JobSpec, from_text
 
 FORMAT = 1
@@ -40,7 +40,6 @@ PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
 
 _TOKEN_BYTES = 32
 _RESERVED_BYTES = 65_536
-_MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough inside one folder
 _SOCKETS_PREFIX = "edl-"
 _OTHER_STATE = "set XDG_STATE_HOME to a directory of yours, where jobs are kept"
 
@@ -159,7 +158,7 @@ class JobPlace:
 
     def data_address(self, member: str) -> str:
         """Return where a member's data plane listens; `member` is its id of 32 hexadecimal digits."""
-        return f"unix:{self.sockets}/d{member[:_MEMBER_LENGTH]}"
+        return f"unix:{self.sockets}/d{member[:MEMBER_LENGTH]}"
 
     def log_path(self, process: str) -> Path:
         """Return the log of one life of one process, such as `worker-3-2`."""
@@ -416,7 +415,7 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
 
 def _sockets() -> Path:
     """Make a 0700 folder whose sockets' paths are short enough. Raises BadSetting if others could put another in its place."""
-    longest = len("/" + _SOCKETS_PREFIX + "12345678" + "/d") + _MEMBER_LENGTH
+    longest = len("/" + _SOCKETS_PREFIX + "12345678" + "/d") + MEMBER_LENGTH
     base = base_for_sockets(longest)
     variable = "XDG_RUNTIME_DIR" if str(base) == os.environ.get("XDG_RUNTIME_DIR", "") else "TMPDIR"
     check_own(base, f"set {variable} to a directory of yours, where the job's sockets are made")
