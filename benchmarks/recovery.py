@@ -38,6 +38,8 @@ PEER = Path(__file__).with_name("torchft_peer.py")
 RECORDS = 8192
 QUIET_SECONDS = 3.0
 RECOVERY_SECONDS = 3.0
+LAST_COMMITS = 0.03
+"""Seconds after a kill in which a step may still commit to which the victim has given all that it had to; some steps of the tiny model."""
 BEFORE_JOIN = 0.2
 """Seconds before a join is said in which its pause may have begun."""
 PATIENCE = 240.0
@@ -242,14 +244,16 @@ def disturbed(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[list[float],
 def recovered(times: list[float], killed: float, until: float) -> float:
     """Return when a survivor made its first commit without the victim; `until`: then another worker may make it pause, too.
 
-    A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause.
+    A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause of those that begin by
+    then. A later one has other reasons: a process that starts takes a processor.
     """
     end = min(killed + RECOVERY_SECONDS, until)
     span = [max((at for at in times if at <= killed), default=killed)]
     span += [at for at in times if killed < at <= end]
-    if len(span) == 1:
+    pauses = [(at, later) for at, later in itertools.pairwise(span) if at <= killed + LAST_COMMITS]
+    if not pauses:
         raise RuntimeError(f"no commit within {end - killed:.1f} s of a kill")
-    return max(itertools.pairwise(span), key=lambda pair: pair[1] - pair[0])[1]
+    return max(pauses, key=lambda pair: pair[1] - pair[0])[1]
 
 
 def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:

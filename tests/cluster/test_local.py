@@ -81,7 +81,8 @@ def test_launch_signal_and_proof_of_death(place: JobPlace, launcher: Callable[..
     assert os.getsid(started.pid) == started.pid
     cluster.signal(worker(3), signal.SIGKILL)
     assert until(cluster, lambda event: isinstance(event, ProcessEnded)) == [ProcessEnded(worker(3), None, 9)]
-    assert not psutil.pid_exists(started.pid)
+    # Told as soon as it does nothing any more; its parent has its status a moment later.
+    _eventually(lambda: not psutil.pid_exists(started.pid))
     cluster.signal(worker(3), signal.SIGKILL)  # of an ended process: no error
     cluster.signal(worker(9), signal.SIGKILL)  # of an unknown one: none either
     cluster.close()
@@ -127,6 +128,33 @@ def test_a_new_connection_hears_the_whole_history(place: JobPlace, launcher: Cal
     assert kinds == [(ProcessStarted, worker(0)), (ProcessEnded, worker(0)), (ProcessStarted, worker(1))]
     assert seen[1] == ProcessEnded(worker(0), None, 15)
     second.close()
+
+
+def test_a_kill_that_is_seen_early_is_told_once(place: JobPlace, launcher: Callable[..., Launcher]) -> None:
+    parent = launcher(
+        worker="""
+        import os, signal
+        from elasticdl.cluster.local.exiting import announce
+        announce()
+        kept = bytearray(os.urandom(1 << 20)) * 256
+        print("ready", flush=True)
+        signal.pause()
+    """
+    )
+    cluster = LocalCluster(place.launcher_address, place.token())
+    cluster.launch(worker(0))
+    until(cluster, lambda event: isinstance(event, ProcessStarted))
+    log = place.log_path("worker-0-1")
+    _eventually(lambda: log.read_text())
+    cluster.signal(worker(0), signal.SIGKILL)
+    seen = until(cluster, lambda event: isinstance(event, ProcessEnded))
+    assert seen[-1] == ProcessEnded(worker(0), None, signal.SIGKILL)
+    _eventually(lambda: worker(0) not in parent.processes())
+    # What comes after its parent has its status comes before the next one's start.
+    cluster.launch(worker(1))
+    later = until(cluster, lambda event: isinstance(event, ProcessStarted))
+    assert [event.name for event in later] == [worker(1)]
+    cluster.close()
 
 
 def test_output_goes_to_the_log_of_the_life(place: JobPlace, launcher: Callable[..., Launcher]) -> None:

@@ -23,6 +23,7 @@ from elasticdl.checkpoint.layout import make_draft
 from elasticdl.checkpoint.manifest import read_manifest
 from elasticdl.cluster.cluster import EVICTED, FINISHED, NO_MEMORY, RELEASED
 from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local import exiting
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.protocol.messages import (
@@ -319,6 +320,7 @@ def main() -> int:
     forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_parent()
+    exiting.announce()
     exit_without_memory(NO_MEMORY)
     keep_freed_memory()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.cluster.cluster import RELEASED, process_name
 from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local import exiting
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.protocol.messages import (
@@ -344,6 +345,7 @@ def begin() -> Place:
     forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # all threads inherit it
     watch_parent()
+    exiting.announce()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     level = place.spec().log_level.value.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")

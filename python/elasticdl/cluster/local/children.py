@@ -18,7 +18,7 @@ from pathlib import Path
 
 from elasticdl.cluster import allocator
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, Role
-from elasticdl.cluster.local import gpus
+from elasticdl.cluster.local import exiting, gpus
 from elasticdl.cluster.local import parentdeath as parentdeath
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
@@ -47,6 +47,7 @@ class Child:
         name: None as long as it is the spare.
         process: its handle, None if it could not be started.
         started: when it was, or got its name, by the monotonic clock.
+        ends: by which it is seen when it is killed.
         reaped: its pid may belong to somebody else by now.
         ended: its end, once it has been told to the master.
     """
@@ -54,6 +55,7 @@ class Child:
     name: ProcessName | None
     process: subprocess.Popen[bytes] | None
     started: float = field(default_factory=time.monotonic)
+    ends: exiting.Ends | None = None
     reaped: bool = False
     ended: ProcessEnded | None = None
 
@@ -107,9 +109,7 @@ class Starter:
         try:
             argv = self._argv[name.role] if program is None else program.argv
             directory = self._place.directory if program is None else Path(program.directory)
-            return Child(
-                name, self._popen(argv, environment, directory, subprocess.DEVNULL, log, parent_pipe)
-            )
+            return self._child(name, argv, environment, directory, subprocess.DEVNULL, log, parent_pipe)
         finally:
             os.close(log)
 
@@ -117,16 +117,10 @@ class Starter:
         """Start a process that prepares to be a worker and waits for a name on its standard input. Raises OSError."""
         log = _open_log(self._spare_log)
         try:
-            return Child(
-                None,
-                self._popen(
-                    self._spare_argv,
-                    {**allocator.environment(Role.WORKER), **os.environ},
-                    self._place.directory,
-                    subprocess.PIPE,
-                    log,
-                    parent_pipe,
-                ),
+            environment = {**allocator.environment(Role.WORKER), **os.environ}
+            directory = self._place.directory
+            return self._child(
+                None, self._spare_argv, environment, directory, subprocess.PIPE, log, parent_pipe
             )
         finally:
             os.close(log)
@@ -170,29 +164,43 @@ class Starter:
         device = gpus.visible_to(name.index, environment, gpus.count()) if name.role is Role.WORKER else None
         return own if device is None else {**own, gpus.VARIABLE: device}
 
-    def _popen(
+    def _child(
         self,
+        name: ProcessName | None,
         argv: Sequence[str],
         environment: dict[str, str],
         directory: Path,
         stdin: int,
         log: int,
         parent_pipe: int,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Child:
+        # The next master binds what the last one had open: it has to wait for all of its end.
+        ends = None if name is not None and name.role is Role.MASTER else exiting.Ends()
+        theirs = () if ends is None else ends.theirs
+        if theirs:
+            environment[exiting.ENVIRONMENT] = ",".join(map(str, theirs))
         environment[places.ENVIRONMENT] = str(self._place.path)
         environment[parentdeath.ENVIRONMENT] = str(parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
-        return subprocess.Popen(
-            argv,
-            bufsize=0,
-            stdin=stdin,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            cwd=directory,
-            pass_fds=(parent_pipe,),
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                argv,
+                bufsize=0,
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=directory,
+                pass_fds=(parent_pipe, *theirs),
+                start_new_session=True,
+            )
+        except BaseException:
+            if ends is not None:
+                ends.close()
+            raise
+        if ends is not None:
+            ends.started()
+        return Child(name, process, ends=ends)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import wire
+from elasticdl.cluster.local import exiting, wire
 from elasticdl.cluster.local.children import Child, Program, Starter
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
@@ -101,8 +101,8 @@ class Launcher:
         self._spare: Child | None = None
         self._spares_lost = 0
         self._killed = False
-        self._inbox: queue.SimpleQueue[ProcessEnded | Child] = queue.SimpleQueue()
-        """Ends of processes, and spares that have ended."""
+        self._inbox: queue.SimpleQueue[ProcessEnded | Child | None] = queue.SimpleQueue()
+        """Ends of processes, spares that have ended, and None when a process has been reaped whose end is known."""
         self._selector = selectors.DefaultSelector()
         self._record = Record()
         self._master = ProcessName(Role.MASTER, 0, 1)
@@ -219,6 +219,8 @@ class Launcher:
                 ended = self._inbox.get_nowait()
             except queue.Empty:
                 return
+            if ended is None:
+                continue
             if isinstance(ended, Child):
                 self._spare_ended()
                 continue
@@ -366,6 +368,7 @@ class Launcher:
         """Wait for one child, take what it started with it, and report its end. Runs in a thread of its own."""
         process = child.process
         assert process is not None
+        told = child.ends is not None and self._await_kill(child, child.ends)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         # Not reaped yet, so neither its pid nor its group can have been used again.
         child.kill_group()
@@ -375,10 +378,27 @@ class Launcher:
             name = child.name
         if name is None:
             self._inbox.put(child)
+        elif told:
+            self._inbox.put(None)
         else:
             code, number = (status, None) if status >= 0 else (None, -status)
             self._inbox.put(ProcessEnded(name, code, number))
         self._poke()
+
+    def _await_kill(self, child: Child, ends: exiting.Ends) -> bool:
+        """Wait for the end of a child; tell whether it was reported, because a signal kills it and it has a name."""
+        assert child.process is not None
+        number = ends.wait_killed(child.process.pid)
+        ends.close()
+        if number is None:
+            return False
+        child.kill_group()
+        with self._lock:
+            name = child.name
+        if name is not None:
+            self._inbox.put(ProcessEnded(name, None, number))
+            self._poke()
+        return name is not None
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):

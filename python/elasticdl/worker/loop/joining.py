@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local import exiting
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import PROCESS_ENVIRONMENT, Place, own_place
 from elasticdl.control.transport.coredumps import forbid_core_dumps
@@ -43,6 +44,7 @@ def join(kind: JobKind, made: Callable[[MemberProcess, Callable[[Exit], None]], 
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # data is loaded by processes that are forked
     forbid_core_dumps()
     watch_parent()
+    exiting.announce()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     _log_to_stderr(place.spec().log_level.value)
     # What this process starts is not the worker.

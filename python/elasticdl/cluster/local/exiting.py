@@ -1,0 +1,146 @@
+"""How a launcher learns that a process was killed before Linux has taken its memory down.
+
+A process that is killed closes its sockets, and ends for its parent, only when its last thread has given its memory back: 30 to 120 ms with
+TensorFlow, and a second for each 20 GB of tables. None of its threads has run any of its code since. What tells so sooner:
+
+- **The end of a thread** with a table of descriptors of its own, in which there is one end of a pair of sockets: that one is closed as soon
+  as the thread ends. It says of one thread only that it has ended, so it tells when to look.
+- **A look at all threads.** A thread that has begun to exit (PF_EXITING, `include/linux/sched.h`) never returns to its program: Linux sets
+  the flag in `do_exit` before it takes anything down. If all of them have, the process does nothing any more: that proves it as
+  `waitpid` does. Two looks, because one that was not in the list yet could have been begun by one that had not ended yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import socket
+import sys
+import threading
+from pathlib import Path
+
+ENVIRONMENT = "ELASTICDL_EXIT_SOCKETS"
+"""Environment variable with the descriptors of the process's ends, separated by commas."""
+
+_EXITING = 0x4
+"""PF_EXITING."""
+_FLAGS, _CODE = 6, 49
+"""Places of `flags` and `exit_code` in /proc/PID/stat, counted from the one after the name (proc(5))."""
+_SIGNAL = 0x7F
+"""The signal in a wait status."""
+_CLOSE_RANGE, _OWN_TABLE = 436, 2
+"""Number of close_range(2), and CLOSE_RANGE_UNSHARE."""
+_LAST_DESCRIPTOR = 0xFFFFFFFF
+_WITNESSES = 2
+"""Threads whose end is seen: the last thread of a process gives the memory back before its end is seen, and not both can be that."""
+_PAUSES = (*(0.2,) * 10, *(1.0,) * 50, *(10.0,) * 100)
+"""Milliseconds between looks. A thread that is in the kernel, or waits for a processor, begins to exit a little later, and nothing tells
+when.
+"""
+
+
+class Ends:
+    """Pairs of sockets between a launcher and a process that it is going to start. None of them where the system can't tell ends."""
+
+    def __init__(self) -> None:
+        """Open them. Raises OSError."""
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
+            try:
+                for _ in range(_WITNESSES):
+                    self._pairs.append(socket.socketpair())
+            except OSError:
+                self.close()
+                raise
+
+    @property
+    def theirs(self) -> tuple[int, ...]:
+        """Descriptors for the process."""
+        return tuple(end.fileno() for _, end in self._pairs)
+
+    def started(self) -> None:
+        """Close what the process has now."""
+        for _, end in self._pairs:
+            end.close()
+
+    def close(self) -> None:
+        """Close all."""
+        for ours, theirs in self._pairs:
+            ours.close()
+            theirs.close()
+
+    def wait_killed(self, pid: int) -> int | None:
+        """Wait until the process ends; return the signal that kills it as soon as it does nothing any more.
+
+        None: it ends in another way, or has ended for its parent before that could be seen. It must not have been reaped, and is not
+        reaped here.
+        """
+        if not self._pairs:
+            return None
+        try:
+            ended = os.pidfd_open(pid)
+        except (
+            OSError
+        ):  # no descriptor is left, or the kernel is older than 5.3: its end is waited for as ever
+            return None
+        try:
+            waiting = select.poll()
+            for descriptor in (ended, *(ours.fileno() for ours, _ in self._pairs)):
+                waiting.register(descriptor, select.POLLIN)
+            waiting.poll()
+            for ours, _ in self._pairs:
+                waiting.unregister(ours.fileno())
+            for pause in _PAUSES:
+                number = killed_by(pid)
+                if number is not None or waiting.poll(pause):
+                    return number
+            return None  # its threads have closed them, for whatever reason
+        finally:
+            os.close(ended)
+
+
+def announce() -> None:
+    """Let the launcher see when this process is killed; do nothing without a launcher that looks."""
+    text = os.environ.pop(ENVIRONMENT, "")
+    if not text:
+        return
+    ends = [int(one) for one in text.split(",")]
+    for end in ends:
+        os.set_inheritable(end, False)
+        ready = threading.Event()
+        threading.Thread(target=_hold, args=(end, ready), name="exit", daemon=True).start()
+        ready.wait()
+    for end in ends:
+        os.close(end)
+
+
+def _hold(end: int, ready: threading.Event) -> None:
+    """Have a table of descriptors with this one alone, as long as this thread lives."""
+    call = ctypes.CDLL(None).syscall
+    own = (
+        call(_CLOSE_RANGE, end + 1, _LAST_DESCRIPTOR, _OWN_TABLE) == 0
+        and call(_CLOSE_RANGE, 0, end - 1, 0) == 0
+    )
+    ready.set()
+    if own:
+        os.read(end, 1)  # nothing is ever written: until the launcher has gone
+
+
+def killed_by(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Return the signal that kills a process if none of its threads will run any of its code; None if one may, or no signal kills it."""
+    folder = proc / str(pid)
+    try:
+        for _ in range(2):
+            for task in (folder / "task").iterdir():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # that thread has gone
+                    if not int(_fields(task)[_FLAGS]) & _EXITING:
+                        return None
+        return int(_fields(folder)[_CODE]) & _SIGNAL or None
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _fields(folder: Path) -> list[bytes]:
+    return (folder / "stat").read_bytes().rpartition(b")")[2].split()
