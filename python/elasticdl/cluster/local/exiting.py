@@ -74,8 +74,7 @@ class Ends:
     def wait_killed(self, pid: int) -> int | None:
         """Wait until the process ends; return the signal that kills it as soon as it does nothing any more.
 
-        None: it ends in another way, or has ended for its parent before that could be seen. It must not have been reaped, and is not
-        reaped here.
+        None: it ends in another way, or that could not be seen. It must not have been reaped, and is not reaped here.
         """
         if not self._pairs:
             return None
@@ -94,8 +93,10 @@ class Ends:
                 waiting.unregister(ours.fileno())
             for pause in _PAUSES:
                 number = killed_by(pid)
-                if number is not None or waiting.poll(pause):
+                if number is not None:
                     return number
+                if waiting.poll(pause):
+                    return killed_by(pid)
             return None  # its threads have closed them, for whatever reason
         finally:
             os.close(ended)
