@@ -40,7 +40,7 @@ def begin() -> Iterator[Begin]:
             stdout=subprocess.PIPE,
             text=True,
             pass_fds=ends.theirs,
-            env={**os.environ, exiting.ENVIRONMENT: ",".join(map(str, ends.theirs))},
+            env={**os.environ, **ends.environment},
         )
         ends.started()
         begun.append((process, ends))
@@ -101,7 +101,7 @@ def test_one_that_gives_its_ends_away_ends_all_the_same(begin: Begin) -> None:
     process, ends, holder = begin(
         """
         import os, signal, subprocess, sys
-        held = tuple(map(int, os.environ["ELASTICDL_EXIT_SOCKETS"].split(",")))
+        held = tuple(int(one.split(":")[0]) for one in os.environ["ELASTICDL_EXIT_SOCKETS"].split(","))
         other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=held, stdout=subprocess.DEVNULL)
         print(other.pid, flush=True)
         signal.pause()
@@ -113,6 +113,32 @@ def test_one_that_gives_its_ends_away_ends_all_the_same(begin: Begin) -> None:
         assert ended(process)
     finally:
         os.kill(int(holder), signal.SIGKILL)
+
+
+OTHER = """
+import os
+numbers = [int(one.split(":")[0]) for one in os.environ["ELASTICDL_EXIT_SOCKETS"].split(",")]
+for number in numbers:
+    os.dup2(1, number)
+from elasticdl.cluster.local.exiting import announce
+announce()
+print([os.fstat(number).st_ino == os.fstat(1).st_ino for number in numbers])
+"""
+
+
+def test_a_program_with_the_variable_alone_keeps_what_it_has_open(begin: Begin) -> None:
+    """One that a worker has begun: its descriptors of these numbers are other files."""
+    process, ends, said = begin(
+        f"""
+        import signal, subprocess, sys
+        begun = subprocess.run([sys.executable, "-c", {OTHER!r}], stdout=subprocess.PIPE, text=True)
+        print(begun.stdout, end="", flush=True)
+        signal.pause()
+    """
+    )
+    assert said == "[True, True]\n"
+    process.kill()
+    assert ends.wait_killed(process.pid) == signal.SIGKILL
 
 
 def test_what_a_child_has_forked_does_not_hide_its_end(begin: Begin) -> None:

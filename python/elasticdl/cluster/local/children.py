@@ -177,8 +177,8 @@ class Starter:
         # The next master binds what the last one had open: it has to wait for all of its end.
         ends = None if name is not None and name.role is Role.MASTER else exiting.Ends()
         theirs = () if ends is None else ends.theirs
-        if theirs:
-            environment[exiting.ENVIRONMENT] = ",".join(map(str, theirs))
+        if ends is not None:
+            environment |= ends.environment
         environment[places.ENVIRONMENT] = str(self._place.path)
         environment[parentdeath.ENVIRONMENT] = str(parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log

@@ -19,10 +19,11 @@ import select
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 ENVIRONMENT = "ELASTICDL_EXIT_SOCKETS"
-"""Environment variable with the descriptors of the process's ends, separated by commas."""
+"""Environment variable with the process's ends as `Ends.environment` writes them."""
 
 _EXITING = 0x4
 """PF_EXITING."""
@@ -60,6 +61,12 @@ class Ends:
         """Descriptors for the process."""
         return tuple(end.fileno() for _, end in self._pairs)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its environment has of them: descriptors with their inodes, by which others are told that got the variable alone."""
+        said = [f"{end}:{os.fstat(end).st_ino}" for end in self.theirs]
+        return {ENVIRONMENT: ",".join(said)} if said else {}
+
     def started(self) -> None:
         """Close what the process has now."""
         for _, end in self._pairs:
@@ -80,9 +87,7 @@ class Ends:
             return None
         try:
             ended = os.pidfd_open(pid)
-        except (
-            OSError
-        ):  # no descriptor is left, or the kernel is older than 5.3: its end is waited for as ever
+        except OSError:  # no descriptor is left, or the kernel is older than 5.3
             return None
         try:
             waiting = select.poll()
@@ -105,9 +110,7 @@ class Ends:
 def announce() -> None:
     """Let the launcher see when this process is killed; do nothing without a launcher that looks."""
     text = os.environ.pop(ENVIRONMENT, "")
-    if not text:
-        return
-    ends = [int(one) for one in text.split(",")]
+    ends = [end for one in text.split(",") if one and (end := _own(one)) is not None]
     for end in ends:
         os.set_inheritable(end, False)
         ready = threading.Event()
@@ -117,16 +120,29 @@ def announce() -> None:
         os.close(end)
 
 
+def _own(said: str) -> int | None:
+    """Return the descriptor of an end, None if it is closed or something else by now: a program has begun this one."""
+    descriptor, inode = map(int, said.split(":"))
+    try:
+        return descriptor if os.fstat(descriptor).st_ino == inode else None
+    except OSError:
+        return None
+
+
 def _hold(end: int, ready: threading.Event) -> None:
     """Have a table of descriptors with this one alone, as long as this thread lives."""
     call = ctypes.CDLL(None).syscall
-    own = (
-        call(_CLOSE_RANGE, end + 1, _LAST_DESCRIPTOR, _OWN_TABLE) == 0
-        and call(_CLOSE_RANGE, 0, end - 1, 0) == 0
-    )
-    ready.set()
+    try:
+        own = _close(call, end + 1, _LAST_DESCRIPTOR, _OWN_TABLE) and _close(call, 0, end - 1, 0)
+    finally:
+        ready.set()
     if own:
         os.read(end, 1)  # nothing is ever written: until the launcher has gone
+
+
+def _close(call: Callable[..., int], first: int, last: int, flags: int) -> bool:
+    """Close descriptors of this thread's table; return whether that is possible."""
+    return call(*map(ctypes.c_long, (_CLOSE_RANGE, first, last, flags))) == 0
 
 
 def killed_by(pid: int, proc: Path = Path("/proc")) -> int | None:
