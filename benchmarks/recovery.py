@@ -244,8 +244,8 @@ def disturbed(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[list[float],
 def recovered(times: list[float], killed: float, until: float) -> float:
     """Return when a survivor made its first commit without the victim; `until`: then another worker may make it pause, too.
 
-    A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause of those that begin by
-    then. A later one has other reasons: a process that starts takes a processor.
+    A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause, of those that begin
+    before LAST_COMMITS have passed. A later pause has other reasons: a process that starts takes a processor.
     """
     end = min(killed + RECOVERY_SECONDS, until)
     span = [max((at for at in times if at <= killed), default=killed)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -143,35 +145,60 @@ def test_a_program_with_the_variable_alone_keeps_what_it_has_open(begin: Begin) 
 
 def test_what_a_child_has_forked_does_not_hide_its_end(begin: Begin) -> None:
     """Data is loaded by forked processes, which have what their parent had open."""
-    process, ends, _ = begin(
-        PREPARED
-        + """
+    for _ in range(TRIES):
+        process, ends, forked = begin(
+            PREPARED
+            + """
+kept = bytearray(os.urandom(1 << 20)) * 512
 forked = os.fork()
 if not forked:
     signal.pause()
 print(forked, flush=True)
 signal.pause()
 """
-    )
-    process.kill()
-    assert ends.wait_killed(process.pid) == signal.SIGKILL
+        )
+        process.kill()
+        assert ends.wait_killed(process.pid) == signal.SIGKILL
+        early = not ended(process)
+        os.kill(int(forked), signal.SIGKILL)
+        if early:
+            return
+    pytest.fail(f"{TRIES} times a process had ended for its parent before it was seen to be killed")
 
 
-def test_threads_that_come_and_go_are_no_end(begin: Begin) -> None:
+def test_threads_that_hand_on_to_each_other_are_no_end(begin: Begin) -> None:
+    """The first thread has ended, and of the others each begins the next one and ends."""
     process, _, _ = begin(
         PREPARED
         + """
+def hand_on():
+    threading.Thread(target=hand_on).start()
+for _ in range(5):
+    hand_on()
 print('ready', flush=True)
-while True:
-    for one in [threading.Thread(target=time.sleep, args=(0,)) for _ in range(20)]:
-        one.start()
+ctypes.CDLL(None).pthread_exit(None)
 """
     )
-    assert [killed_by(process.pid) for _ in range(300)] == [None] * 300
+    assert [killed_by(process.pid) for _ in range(2000)] == [None] * 2000
     process.kill()
     until = time.monotonic() + SECONDS
     while killed_by(process.pid) != signal.SIGKILL:
         assert time.monotonic() < until
+
+
+def test_a_program_that_becomes_another_one_is_no_end(begin: Begin) -> None:
+    """All threads but the one that calls exec exit."""
+    process, ends, _ = begin(
+        PREPARED
+        + """
+print('ready', flush=True)
+program = [sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(3)"]
+threading.Thread(target=os.execv, args=(sys.executable, program)).start()
+signal.pause()
+"""
+    )
+    assert ends.wait_killed(process.pid) is None
+    assert process.wait(SECONDS) == 3
 
 
 def test_the_first_thread_alone_is_no_end(begin: Begin) -> None:
@@ -191,57 +218,95 @@ ctypes.CDLL(None).pthread_exit(None)
     assert not ended(process)
 
 
-def test_no_descriptor_or_an_old_kernel_is_waited_for_as_ever(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), OSError(38, "Function not implemented")]
+)
+def test_what_is_not_seen_is_waited_for_as_ever(
+    error: OSError, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(pid: int) -> int:
-        raise OSError(24, "Too many open files")
+    def fail(*arguments: object) -> int:
+        raise error
 
     process, ends, _ = begin(PREPARED + "print('ready', flush=True); signal.pause()")
+    process.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        assert ends.wait_killed(process.pid) is None
     monkeypatch.setattr(os, "pidfd_open", fail)
     assert ends.wait_killed(process.pid) is None
+    monkeypatch.setattr(socket, "socketpair", fail)
+    without = Ends()
+    assert (without.theirs, without.environment) == ((), {})
+    assert without.wait_killed(process.pid) is None
+
+
+def test_a_kernel_that_does_not_divide_descriptors(begin: Begin) -> None:
+    """The process does what it does, and its end is seen when it comes."""
+    process, ends, _ = begin(
+        """
+        import os, signal
+        from elasticdl.cluster.local import exiting
+        exiting._CLOSE_RANGE = 1 << 20  # no system call
+        exiting.announce()
+        print("ready", flush=True)
+        signal.pause()
+    """
+    )
+    process.kill()
+    assert ends.wait_killed(process.pid) in (None, signal.SIGKILL)
+    assert process.wait(SECONDS) == -signal.SIGKILL
 
 
 # ------------------------------------------------------------------ what /proc says
 
 
-def task(folder: Path, number: int, flags: int, code: int) -> None:
-    numbers = [0] * 52
-    numbers[9 - 1], numbers[52 - 1] = flags, code
-    line = " ".join([str(number), "(a) name)", "S", *map(str, numbers[3:])])
-    for place in (folder / "task" / str(number), *([folder] if folder.name == str(number) else [])):
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "stat").write_text(line)
+def thread(process: Path, number: int, flags: int) -> None:
+    """Write what /proc says of a thread."""
+    write(process / "task" / str(number), number, flags, 0, 0)
+
+
+def write(folder: Path, number: int, flags: int, threads: int, code: int) -> None:
+    fields = [0] * 52
+    fields[9 - 1], fields[20 - 1], fields[52 - 1] = flags, threads, code
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stat").write_text(" ".join([str(number), "(a) name)", "S", *map(str, fields[3:])]))
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"),
+    ("threads", "number", "code", "expected"),
     [
-        ({7: (EXITING, 9), 8: (EXITING, 9)}, 9),
-        ({7: (EXITING, 11 | 0x80)}, 11),  # with a core dump
-        ({7: (EXITING, 9), 8: (RUNNING, 0)}, None),
-        ({7: (RUNNING, 0)}, None),
-        ({7: (EXITING, 0)}, None),  # not told, or an end without an error
-        ({7: (EXITING, 3 << 8)}, None),  # exit code 3
+        ({7: EXITING, 8: EXITING}, 2, 9, 9),
+        ({7: EXITING}, 1, 11 | 0x80, 11),  # with a core dump
+        ({7: EXITING}, 1, 0, 0),  # not shown, or an end without an error
+        ({7: EXITING}, 1, 3 << 8, 0),  # exit code 3
+        ({7: EXITING, 8: RUNNING}, 2, 9, None),
+        ({7: RUNNING}, 1, 0, None),
+        ({7: EXITING, 8: EXITING}, 3, 9, None),  # the list lacks one
     ],
 )
 def test_all_threads_must_have_begun_to_exit(
-    threads: dict[int, tuple[int, int]], expected: int | None, tmp_path: Path
+    threads: dict[int, int], number: int, code: int, expected: int | None, tmp_path: Path
 ) -> None:
-    for number, (flags, code) in threads.items():
-        task(tmp_path / "7", number, flags, code)
+    for one, flags in threads.items():
+        thread(tmp_path / "7", one, flags)
+    write(tmp_path / "7", 7, EXITING, number, code)
     assert killed_by(7, tmp_path) == expected
     assert killed_by(9, tmp_path) is None
 
 
-def test_a_thread_that_another_one_has_just_begun_is_found_by_the_second_look(
+def test_one_that_goes_while_they_are_counted_may_stand_for_one_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task(tmp_path / "7", 7, EXITING, 9)
+    """Two are listed and two counted, but one of the two that were listed has gone by then."""
+    for number in (7, 8):
+        thread(tmp_path / "7", number, EXITING)
+    write(tmp_path / "7", 7, EXITING, 2, 9)
+    assert killed_by(7, tmp_path) == 9
     read = exiting._fields
 
     def late(folder: Path) -> list[bytes]:
-        task(tmp_path / "7", 8, RUNNING, 0)
+        if folder == tmp_path / "7" and (tmp_path / "7/task/8").exists():
+            shutil.rmtree(tmp_path / "7/task/8")
         return read(folder)
 
     monkeypatch.setattr(exiting, "_fields", late)

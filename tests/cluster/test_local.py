@@ -130,30 +130,38 @@ def test_a_new_connection_hears_the_whole_history(place: JobPlace, launcher: Cal
     second.close()
 
 
-def test_a_kill_that_is_seen_early_is_told_once(place: JobPlace, launcher: Callable[..., Launcher]) -> None:
-    parent = launcher(
-        worker="""
-        import os, signal
-        from elasticdl.cluster.local.exiting import announce
-        announce()
-        kept = bytearray(os.urandom(1 << 20)) * 256
-        print("ready", flush=True)
-        signal.pause()
-    """
-    )
+LARGE = """
+    import os, signal
+    from elasticdl.cluster.local.exiting import announce
+    announce()
+    kept = bytearray(os.urandom(1 << 20)) * 512
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_kill_is_told_once_and_early_and_the_next_life_waits_for_the_memory(
+    place: JobPlace, launcher: Callable[..., Launcher]
+) -> None:
+    parent = launcher(worker=LARGE)
     cluster = LocalCluster(place.launcher_address, place.token())
+    early = 0
     cluster.launch(worker(0))
-    until(cluster, lambda event: isinstance(event, ProcessStarted))
-    log = place.log_path("worker-0-1")
-    _eventually(lambda: log.read_text())
-    cluster.signal(worker(0), signal.SIGKILL)
-    seen = until(cluster, lambda event: isinstance(event, ProcessEnded))
-    assert seen[-1] == ProcessEnded(worker(0), None, signal.SIGKILL)
-    _eventually(lambda: worker(0) not in parent.processes())
-    # What comes after its parent has its status comes before the next one's start.
-    cluster.launch(worker(1))
-    later = until(cluster, lambda event: isinstance(event, ProcessStarted))
-    assert [event.name for event in later] == [worker(1)]
+    for life in range(1, 11):
+        (started,) = until(cluster, lambda event: isinstance(event, ProcessStarted))
+        assert started.name == worker(0, life)
+        assert list(parent.processes()).count(worker(0, life - 1)) == 0, "it has been reaped"
+        log = place.log_path(f"worker-0-{life}")
+        _eventually(log.read_text)
+        cluster.signal(worker(0, life), signal.SIGKILL)
+        seen = until(cluster, lambda event: isinstance(event, ProcessEnded))
+        early += worker(0, life) in parent.processes()
+        assert seen == [ProcessEnded(worker(0, life), None, signal.SIGKILL)]
+        for _ in range(2):  # a master that has started again asks once more
+            cluster.launch(worker(0, life + 1))
+        if early == 3:
+            break
+    assert early
     cluster.close()
 
 

@@ -92,7 +92,7 @@ class ProcessStarted(Struct, frozen=True):
 
 
 class ProcessEnded(Struct, frozen=True):
-    """The process is proven dead: `waitpid`, or a container that its kubelet says has terminated.
+    """The process is proven dead: `waitpid`, or all of its threads exit, or a container that its kubelet says has terminated.
 
     Attributes:
         name: of the process.

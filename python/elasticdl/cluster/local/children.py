@@ -47,7 +47,7 @@ class Child:
         name: None as long as it is the spare.
         process: its handle, None if it could not be started.
         started: when it was, or got its name, by the monotonic clock.
-        ends: by which it is seen when it is killed.
+        ends: by which it is seen when it is killed, None of a master.
         reaped: its pid may belong to somebody else by now.
         ended: its end, once it has been told to the master.
     """

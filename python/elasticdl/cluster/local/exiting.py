@@ -1,23 +1,21 @@
 """How a launcher learns that a process was killed before Linux has taken its memory down.
 
 A process that is killed closes its sockets, and ends for its parent, only when its last thread has given its memory back: 30 to 120 ms with
-TensorFlow, and a second for each 20 GB of tables. None of its threads has run any of its code since. What tells so sooner:
+TensorFlow. None of its threads has run any of its code since. What shows that sooner:
 
 - **The end of a thread** with a table of descriptors of its own, in which there is one end of a pair of sockets: that one is closed as soon
   as the thread ends. It says of one thread only that it has ended, so it tells when to look.
 - **A look at all threads.** A thread that has begun to exit (PF_EXITING, `include/linux/sched.h`) never returns to its program: Linux sets
-  the flag in `do_exit` before it takes anything down. If all of them have, the process does nothing any more: that proves it as
-  `waitpid` does. Two looks, because one that was not in the list yet could have been begun by one that had not ended yet.
+  the flag in `do_exit` before it takes anything down. If all of them have, none runs any code of the program any more: that proves it as
+  `waitpid` does. A list of threads may lack some while others are released, so their number has to agree while all of the list are there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +25,8 @@ ENVIRONMENT = "ELASTICDL_EXIT_SOCKETS"
 
 _EXITING = 0x4
 """PF_EXITING."""
-_FLAGS, _CODE = 6, 49
-"""Places of `flags` and `exit_code` in /proc/PID/stat, counted from the one after the name (proc(5))."""
+_FLAGS, _THREADS, _CODE = 6, 17, 49
+"""Places of `flags`, `num_threads` and `exit_code` in /proc/PID/stat, counted from the one after the name (proc(5))."""
 _SIGNAL = 0x7F
 """The signal in a wait status."""
 _CLOSE_RANGE, _OWN_TABLE = 436, 2
@@ -36,25 +34,29 @@ _CLOSE_RANGE, _OWN_TABLE = 436, 2
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 _WITNESSES = 2
 """Threads whose end is seen: the last thread of a process gives the memory back before its end is seen, and not both can be that."""
-_PAUSES = (*(0.2,) * 10, *(1.0,) * 50, *(10.0,) * 100)
+_PAUSES = (*(1,) * 50, *(10,) * 100)
 """Milliseconds between looks. A thread that is in the kernel, or waits for a processor, begins to exit a little later, and nothing tells
 when.
 """
 
 
 class Ends:
-    """Pairs of sockets between a launcher and a process that it is going to start. None of them where the system can't tell ends."""
+    """Pairs of sockets between a launcher and a process that it is going to start.
+
+    There are none where the system does not show the ends of threads, or no descriptor is left; then a process ends for its parent only.
+    """
 
     def __init__(self) -> None:
-        """Open them. Raises OSError."""
+        """Open them."""
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
-            try:
+        try:
+            # Not a /proc of other processes: in a namespace of pids of its own that may be.
+            if hasattr(os, "pidfd_open") and Path("/proc/self").readlink() == Path(str(os.getpid())):
                 for _ in range(_WITNESSES):
                     self._pairs.append(socket.socketpair())
-            except OSError:
-                self.close()
-                raise
+        except OSError:
+            self.close()
+            self._pairs = []
 
     @property
     def theirs(self) -> tuple[int, ...]:
@@ -98,11 +100,14 @@ class Ends:
                 waiting.unregister(ours.fileno())
             for pause in _PAUSES:
                 number = killed_by(pid)
+                if number is None and waiting.poll(pause):
+                    number = killed_by(pid)
+                    break
                 if number is not None:
-                    return number
-                if waiting.poll(pause):
-                    return killed_by(pid)
-            return None  # its threads have closed them, for whatever reason
+                    break
+            else:
+                return None  # its threads have closed them, for whatever reason
+            return number or None
         finally:
             os.close(ended)
 
@@ -146,16 +151,18 @@ def _close(call: Callable[..., int], first: int, last: int, flags: int) -> bool:
 
 
 def killed_by(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Return the signal that kills a process if none of its threads will run any of its code; None if one may, or no signal kills it."""
+    """Return the signal that kills a process none of whose threads will run any of its code, 0 if no signal does; None if one may run."""
     folder = proc / str(pid)
     try:
-        for _ in range(2):
-            for task in (folder / "task").iterdir():
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # that thread has gone
-                    if not int(_fields(task)[_FLAGS]) & _EXITING:
-                        return None
-        return int(_fields(folder)[_CODE]) & _SIGNAL or None
-    except (FileNotFoundError, ProcessLookupError):
+        listed = list((folder / "task").iterdir())
+        if not all(int(_fields(thread)[_FLAGS]) & _EXITING for thread in listed):
+            return None
+        process = _fields(folder)
+        # All of the list were there when the threads were counted if they are there now. Who exits begins no other.
+        if int(process[_THREADS]) != len(listed) or not all(thread.exists() for thread in listed):
+            return None
+        return int(process[_CODE]) & _SIGNAL
+    except (OSError, ValueError, IndexError):  # a thread or the process has gone, or /proc does not tell
         return None
 
 

@@ -2,7 +2,8 @@
 
 The launcher lives in the process that submitted the job (or in one of its own with `--detach`), so that children outlive any
 master and their wait statuses, the proof of death, are never lost: it repeats them all to every master that connects. It
-starts, signals, and starts the master again; what workers there should be is not its business.
+starts, signals, and starts the master again; what workers there should be is not its business. That a process was killed is
+proven a little earlier by what its threads do (`exiting.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import exiting, wire
+from elasticdl.cluster.local import wire
 from elasticdl.cluster.local.children import Child, Program, Starter
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
@@ -98,6 +99,8 @@ class Launcher:
         self._key = derive(place.token(), Key.LAUNCHER)
         self._lock = threading.Lock()  # children, the spare, and `_killed`
         self._children: dict[ProcessName, Child] = {}
+        self._waiting: list[ProcessName] = []
+        """What is launched as soon as the life before has been reaped."""
         self._spare: Child | None = None
         self._spares_lost = 0
         self._killed = False
@@ -220,6 +223,7 @@ class Launcher:
             except queue.Empty:
                 return
             if ended is None:
+                self._launch_waiting()
                 continue
             if isinstance(ended, Child):
                 self._spare_ended()
@@ -296,7 +300,10 @@ class Launcher:
 
     def _launch(self, name: ProcessName) -> None:
         with self._lock:
-            if self._killed or name in self._children:
+            if self._killed or name in self._children or name in self._waiting:
+                return
+            if self._leaves_memory(name):
+                self._waiting.append(name)
                 return
             spare = self._take_spare(name)
             try:
@@ -310,6 +317,23 @@ class Launcher:
             self._poke()
         else:
             self._tell(ProcessStarted(name, child.process.pid, spare is not None))
+
+    def _leaves_memory(self, name: ProcessName) -> bool:
+        """Tell whether the life before is known to have ended and still has its memory, also that of a GPU. The caller holds the lock."""
+        return any(
+            (one.role, one.index) == (name.role, name.index)
+            and child.process is not None
+            and child.ended is not None
+            and not child.reaped
+            for one, child in self._children.items()
+        )
+
+    def _launch_waiting(self) -> None:
+        """Launch what has waited for the memory of its life before."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for name in waiting:
+            self._launch(name)
 
     def _watched(self, child: Child) -> Child:
         """Start the thread that waits for a child's end; without that there is no child. Raises RuntimeError."""
@@ -368,7 +392,7 @@ class Launcher:
         """Wait for one child, take what it started with it, and report its end. Runs in a thread of its own."""
         process = child.process
         assert process is not None
-        told = child.ends is not None and self._await_kill(child, child.ends)
+        told = self._await_kill(child)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         # Not reaped yet, so neither its pid nor its group can have been used again.
         child.kill_group()
@@ -385,11 +409,13 @@ class Launcher:
             self._inbox.put(ProcessEnded(name, code, number))
         self._poke()
 
-    def _await_kill(self, child: Child, ends: exiting.Ends) -> bool:
-        """Wait for the end of a child; tell whether it was reported, because a signal kills it and it has a name."""
+    def _await_kill(self, child: Child) -> bool:
+        """Wait for the end of a child; return whether it was reported, because a signal kills it and it has a name."""
         assert child.process is not None
-        number = ends.wait_killed(child.process.pid)
-        ends.close()
+        if child.ends is None:
+            return False
+        with contextlib.closing(child.ends):
+            number = child.ends.wait_killed(child.process.pid)
         if number is None:
             return False
         child.kill_group()
