@@ -65,7 +65,7 @@ class Ends:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its environment has of them: descriptors with their inodes, by which others are told that got the variable alone."""
+        """What its environment has of them: descriptors and inodes, so that who has the variable alone sees that they are others."""
         said = [f"{end}:{os.fstat(end).st_ino}" for end in self.theirs]
         return {ENVIRONMENT: ",".join(said)} if said else {}
 
