@@ -54,7 +54,7 @@ def begin() -> Iterator[Begin]:
     yield start
     for process, ends in begun:
         process.kill()
-        process.wait()
+        process.communicate()
         ends.close()
 
 
