@@ -311,11 +311,13 @@ def test_kill_ends_everything_at_once(place: JobPlace, launcher: Callable[..., L
 
 
 def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) -> None:
+    """And what they have forked, which has not been told of a launcher."""
     import subprocess
 
     child = (
         "from elasticdl.cluster.local.parentdeath import watch_parent; from elasticdl.cluster.local.place import own_place; "
-        "watch_parent(own_place().close); print('up'); import signal; signal.pause()"
+        "watch_parent(own_place().close); import os, signal; forked = os.fork(); "
+        "forked and print(forked, flush=True); signal.pause()"
     )
     process = subprocess.Popen(
         [
@@ -337,11 +339,13 @@ def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) ->
     )
     assert process.stdout is not None
     pid = int(process.stdout.readline())
-    _eventually(lambda: place.log_path("master-0-1").read_text())
+    forked = int(_eventually(lambda: place.log_path("master-0-1").read_text().strip()))
+    assert _lives(forked)
     process.kill()
     process.wait()
     process.stdout.close()
     _eventually(lambda: not _lives(pid))
+    _eventually(lambda: not _lives(forked))
     assert not place.sockets.exists()
     assert not (place.path / "token").exists()
 

@@ -415,3 +415,11 @@ def test_a_command_with_a_path_that_is_not_utf8_is_bad_input(tmp_path: Path) -> 
     assert done.returncode == 2, done.stderr
     assert "not text in UTF-8" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="not replaced by a file"):
+        drafts.replace_file(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert list(tmp_path.iterdir()) == [tmp_path / "pipe"]

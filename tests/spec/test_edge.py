@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -378,6 +379,14 @@ def test_bad_paths(here: Path) -> None:
     assert "'audit' is --output or lies in it" in paths_refusal(
         output="audit", output_format="saved_model", audit="audit"
     )
+
+
+@pytest.mark.parametrize("flag", ["output", "summary"])
+def test_a_device_or_a_pipe_is_not_replaced(flag: str, here: Path) -> None:
+    os.mkfifo(here / "pipe")
+    (here / "link").symlink_to("/dev/full")
+    for path in ("pipe", "link", "/dev/full", "/dev/null"):
+        assert "which a file would replace; name another place" in paths_refusal(**{flag: path})
 
 
 def test_a_directory_of_other_things_is_no_output(here: Path) -> None:

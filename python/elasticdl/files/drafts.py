@@ -7,6 +7,7 @@ the link leads to would be overwritten. A process that is killed leaves its draf
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -34,8 +35,12 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file to write; it is synced and gets the name `path` at the end.
 
     After an error, which is raised again, there is no draft, and what was at `path` is still there. Raises OSError (no space, no
-    permission). `mode`: as in `new_draft`.
+    permission; what has the name is a device, a pipe or a socket). `mode`: as in `new_draft`.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FileExistsError(
+            errno.EEXIST, "a device, a pipe or a socket is not replaced by a file", str(path)
+        )
     draft, descriptor = new_draft(path, mode)
     try:
         with open(descriptor, "wb") as file:

@@ -482,6 +482,10 @@ def check_target(name: str, target: Path, *, directory: bool, beside: bool = Tru
     """
     if target.is_dir() and not directory:
         raise BadSetting(f"--{name}: {str(target)!r} is a directory; name a file in it")
+    if target.exists() and not target.is_dir() and not target.is_file():
+        raise BadSetting(
+            f"--{name}: {str(target)!r} is a device, a pipe or a socket, which a file would replace; name another place"
+        )
     if target.exists() and not target.is_dir() and directory:
         raise BadSetting(f"--{name}: {str(target)!r} is a file; name a directory")
     folder = target.absolute().parent if beside else target.absolute()

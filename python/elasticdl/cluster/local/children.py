@@ -18,7 +18,7 @@ from pathlib import Path
 
 from elasticdl.cluster import allocator
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, Role
-from elasticdl.cluster.local import exiting, gpus
+from elasticdl.cluster.local import exiting, gpus, inherited
 from elasticdl.cluster.local import parentdeath as parentdeath
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
@@ -180,7 +180,7 @@ class Starter:
         if ends is not None:
             environment |= ends.environment
         environment[places.ENVIRONMENT] = str(self._place.path)
-        environment[parentdeath.ENVIRONMENT] = str(parent_pipe)
+        environment[parentdeath.ENVIRONMENT] = inherited.written(parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
         try:
             process = subprocess.Popen(

@@ -20,6 +20,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.cluster.local import inherited
+
 ENVIRONMENT = "ELASTICDL_EXIT_SOCKETS"
 """Environment variable with the process's ends as `Ends.environment` writes them."""
 
@@ -65,9 +67,8 @@ class Ends:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its environment has of them: descriptors and inodes, so that who has the variable alone sees that they are others."""
-        said = [f"{end}:{os.fstat(end).st_ino}" for end in self.theirs]
-        return {ENVIRONMENT: ",".join(said)} if said else {}
+        """What its environment has of them."""
+        return {ENVIRONMENT: ",".join(map(inherited.written, self.theirs))} if self._pairs else {}
 
     def started(self) -> None:
         """Close what the process has now."""
@@ -115,23 +116,13 @@ class Ends:
 def announce() -> None:
     """Let the launcher see when this process is killed; do nothing without a launcher that looks."""
     text = os.environ.pop(ENVIRONMENT, "")
-    ends = [end for one in text.split(",") if one and (end := _own(one)) is not None]
+    ends = [end for one in text.split(",") if one and (end := inherited.found(one)) is not None]
     for end in ends:
-        os.set_inheritable(end, False)
         ready = threading.Event()
         threading.Thread(target=_hold, args=(end, ready), name="exit", daemon=True).start()
         ready.wait()
     for end in ends:
         os.close(end)
-
-
-def _own(said: str) -> int | None:
-    """Return the descriptor of an end, None if it is closed or something else by now: a program has begun this one."""
-    descriptor, inode = map(int, said.split(":"))
-    try:
-        return descriptor if os.fstat(descriptor).st_ino == inode else None
-    except OSError:
-        return None
 
 
 def _hold(end: int, ready: threading.Event) -> None:

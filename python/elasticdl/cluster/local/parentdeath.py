@@ -14,6 +14,9 @@ import sys
 import threading
 from collections.abc import Callable
 
+from elasticdl.cluster.local import inherited
+from elasticdl.errors import BadSetting
+
 ENVIRONMENT = "ELASTICDL_PARENT_PIPE"
 """Environment variable with the descriptor of the read end."""
 
@@ -25,16 +28,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def watch_parent(clean: Callable[[], None] = lambda: None) -> None:
-    """Start the thread that ends this process at once when its launcher has died; do nothing without a launcher.
+    """Start the thread that ends this process, and what it has started, when its launcher has died; do nothing without a launcher.
 
     Args:
         clean: called before the end, for what the launcher can't do any more.
+
+    Raises BadSetting if another program has started this one, and has not left it what the launcher had opened.
     """
     text = os.environ.pop(ENVIRONMENT, "")
     if not text:
         return
-    descriptor = int(text)
-    os.set_inheritable(descriptor, False)
+    descriptor = inherited.found(text)
+    if descriptor is None:
+        raise BadSetting(
+            "this process has the environment of a worker, and not the descriptors that its launcher opened for it: a program that starts "
+            "another one has to become it (`exec`), or to leave them open (subprocess.Popen(…, close_fds=False))"
+        )
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
     threading.Thread(target=_end_with, args=(descriptor, clean), name="parent-death", daemon=True).start()
@@ -46,4 +55,8 @@ def _end_with(descriptor: int, clean: Callable[[], None]) -> None:
             pass
         clean()
     finally:
+        if (
+            os.getpgrp() == os.getpid()
+        ):  # the group is that of the session in which it was started, and has what it has forked
+            os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(ORPHANED)
