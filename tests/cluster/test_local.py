@@ -311,7 +311,7 @@ def test_kill_ends_everything_at_once(place: JobPlace, launcher: Callable[..., L
 
 
 def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) -> None:
-    """And what they have forked, which has not been told of a launcher."""
+    """And what they have forked, which knows of no launcher."""
     import subprocess
 
     child = (
