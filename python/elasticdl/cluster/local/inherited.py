@@ -1,6 +1,6 @@
 """Descriptors that a launcher leaves open for a process that it starts, named in the environment by number and inode.
 
-The environment goes on to programs that the process starts, the descriptors do not, and their numbers may be other files there.
+Programs that the process starts have the environment, too, but not the descriptors, and their numbers may be other files there.
 """
 
 from __future__ import annotations
