@@ -18,8 +18,9 @@ import pytest
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import processes as local
+from elasticdl.cluster.local.localcluster import LocalCluster
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.cluster.local.processes import Launcher, LocalCluster
+from elasticdl.cluster.local.processes import Launcher
 from elasticdl.spec.edge import build, from_arguments
 
 WAIT = 30.0
@@ -227,7 +228,7 @@ def test_a_killed_master_is_started_again(place: JobPlace, launcher: Callable[..
     made = launcher(
         master="""
             import os, signal
-            from elasticdl.cluster.local.processes import LocalCluster
+            from elasticdl.cluster.local.localcluster import LocalCluster
             from elasticdl.cluster.cluster import process_name
             from elasticdl.cluster.local.place import own_place
             place = own_place()
@@ -272,7 +273,7 @@ def test_nothing_stays_when_the_master_ends(
     monkeypatch.setattr(local, "_TERMINATE_SECONDS", 0.1)
     made = launcher(
         master="""
-            from elasticdl.cluster.local.processes import LocalCluster
+            from elasticdl.cluster.local.localcluster import LocalCluster
             from elasticdl.cluster.cluster import process_name
             from elasticdl.cluster.local.place import own_place
             place = own_place()

@@ -14,8 +14,9 @@ import pytest
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.localcluster import LocalCluster
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.cluster.local.processes import Launcher, LocalCluster
+from elasticdl.cluster.local.processes import Launcher
 from elasticdl.spec.edge import build, from_arguments
 
 from .test_local import SLEEP, WAIT, _eventually, _lives, until, worker

@@ -22,8 +22,9 @@ from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessS
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import processes as local
 from elasticdl.cluster.local import wire
+from elasticdl.cluster.local.localcluster import LocalCluster
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.cluster.local.processes import Launcher, LocalCluster
+from elasticdl.cluster.local.processes import Launcher
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.job.launcher import Outcome, supervise
 from elasticdl.spec.edge import build, from_arguments

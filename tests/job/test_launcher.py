@@ -171,7 +171,7 @@ def test_a_job_that_is_over_before_anybody_listens_is_shown_from_its_events(
 
 def test_the_workers_are_started_beside_the_master(place: JobPlace, spec: JobSpec) -> None:
     master = """
-    from elasticdl.cluster.local.processes import LocalCluster
+    from elasticdl.cluster.local.localcluster import LocalCluster
     from elasticdl.cluster.cluster import process_name
     cluster = LocalCluster(place.launcher_address, place.token())
     for index in range(3):

@@ -1,6 +1,6 @@
 """Where processes live, as the master sees it.
 
-A Protocol with two implementations: processes of this machine (`cluster/local/processes.py`, through the launcher) and pods
+A Protocol with two implementations: processes of this machine (`cluster/local/localcluster.py`, through the launcher) and pods
 (`cluster/kubernetes/podcluster.py`). It starts, signals and reports; it decides nothing.
 """
 

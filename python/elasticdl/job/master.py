@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
 from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local.localcluster import LocalCluster
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import JobPlace, Place, own_place
-from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict

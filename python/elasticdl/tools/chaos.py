@@ -45,7 +45,7 @@ from elasticdl.tools.faults import (
 from elasticdl.tools.observation import Observation
 
 if TYPE_CHECKING:
-    from elasticdl.cluster.local.processes import LocalCluster
+    from elasticdl.cluster.local.localcluster import LocalCluster
 
 _START_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
@@ -316,7 +316,7 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
 
 def _connect(place: JobPlace, token: bytes) -> LocalCluster:
     """Connect to the launcher, which may have been started a moment ago."""
-    from elasticdl.cluster.local.processes import LocalCluster
+    from elasticdl.cluster.local.localcluster import LocalCluster
 
     until = time.monotonic() + _START_SECONDS
     while True:

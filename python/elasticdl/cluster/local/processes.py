@@ -1,4 +1,4 @@
-"""Processes of a local job: the launcher that is their parent, and the master's connection to it.
+"""Processes of a local job: the launcher that is their parent, with its end of the connection to the master (`localcluster.py`).
 
 The launcher lives in the process that submitted the job (or in one of its own with `--detach`), so that children outlive any
 master and their wait statuses, the proof of death, are never lost: it repeats them all to every master that connects. It
@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
@@ -37,7 +37,6 @@ _LEAVE_SECONDS = 3.0
 _FAILED_LEAVE_SECONDS = 0.5
 """After a failure some workers may not even have been heard of; nobody waits for what they are preparing."""
 _TERMINATE_SECONDS = 2.0
-_CONNECT_SECONDS = 10.0
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of `accept` that say that this process or its machine lacks something; the connection waits in the kernel's queue."""
 _ACCEPT_PAUSE = 0.1
@@ -533,80 +532,6 @@ class Launcher:
     def _drop(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
         connection.socket.close()
-
-
-class LocalCluster:
-    """The master's side: `Cluster` over a connection to the launcher. Calls may come from several threads."""
-
-    def __init__(self, address: str, token: bytes) -> None:
-        """Connect to `unix:PATH`; both ends prove that they know the job's token. The launcher repeats its history at once.
-
-        Raises OSError if no launcher listens there, or one of another job.
-        """
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_CONNECT_SECONDS)
-        self._socket.connect(address.removeprefix("unix:"))
-        self._sending = threading.Lock()
-        self._incoming = bytearray()
-        try:
-            self._introduce(derive(token, Key.LAUNCHER))
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def _introduce(self, key: bytes) -> None:
-        nonce = secrets.token_hex(16)
-        self._ask(wire.Hello(nonce))
-        # Without a limit: a launcher that is stopped for a while is no reason to end, and one that dies ends the connection.
-        challenge = wire.read_challenge(self._lines(None)[0])
-        nonces = (nonce, challenge.nonce)
-        if not is_proof(challenge.proof, key, "launcher", *nonces):
-            raise ConnectionError("what listens at the launcher's address does not know the job's token")
-        self._ask(wire.Proof(proof(key, "master", *nonces)))
-
-    def launch(self, name: ProcessName, memory: int = 0) -> None:
-        """Start a process; a name that was launched before is ignored."""
-        self._ask(wire.Launch(name))
-
-    def keep_spare(self) -> None:
-        """Have a spare process ready; the launcher ignores it if there is one, or the job has none."""
-        self._ask(wire.KeepSpare())
-
-    def signal(self, name: ProcessName, number: int) -> None:
-        """Send a signal; no error if the process has ended."""
-        self._ask(wire.Signal(name, number))
-
-    def expect(self, names: Iterable[ProcessName]) -> None:
-        """Do nothing: the launcher is the parent of all, and knows how each has ended."""
-
-    def events(self, seconds: float) -> list[wire.Event]:
-        """Wait at most `seconds` for events. Raises ConnectionError if the launcher has gone."""
-        return [wire.read_event(line) for line in self._lines(seconds)]
-
-    def _lines(self, seconds: float | None) -> list[bytes]:
-        """Wait for lines, without a limit if `seconds` is None; return none if the time is over before."""
-        import select
-
-        until = None if seconds is None else time.monotonic() + seconds
-        while not (lines := wire.cut_lines(self._incoming)):
-            # poll, not select: the latter fails for descriptors above 1023.
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            if not poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000):
-                return []
-            received = self._socket.recv(65536)
-            if not received:
-                raise ConnectionError("the launcher closed the connection")
-            self._incoming += received
-        return lines
-
-    def close(self) -> None:
-        """Release the connection; processes go on."""
-        self._socket.close()
-
-    def _ask(self, request: wire.Request) -> None:
-        with self._sending:
-            self._socket.sendall(wire.write_request(request))
 
 
 def _flush(connection: _Connection) -> None:
