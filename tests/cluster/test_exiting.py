@@ -187,7 +187,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_program_that_becomes_another_one_is_no_end(begin: Begin) -> None:
-    """All threads but the one that calls exec exit."""
+    """All threads but the one that calls exec exit. The other program sleeps, so that it lives while it is looked at."""
     process, ends, _ = begin(
         PREPARED
         + """

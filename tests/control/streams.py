@@ -75,7 +75,7 @@ def eventually(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.005)  # what is waited for is state that nobody announces
 
 
 def next_refusals(server: ControlServer) -> list[str]:

@@ -181,7 +181,7 @@ def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], A
     here, seen = Events(), Events()
 
     def slowly(event: Any) -> None:
-        time.sleep(0.02)
+        time.sleep(0.02)  # the member is to be slower than its master
         seen(event)
 
     server = ControlServer(AT, TOKEN, here, JOB[Role.MASTER])

@@ -30,6 +30,11 @@ def new_draft(path: Path, mode: int = 0o666) -> tuple[Path, int]:
     return draft, os.open(draft, flags, mode)
 
 
+def is_special(path: Path) -> bool:
+    """Tell whether what has this name is a device, a pipe or a socket, which no file is to replace."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file to write; it is synced and gets the name `path` at the end.
@@ -37,7 +42,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     After an error, which is raised again, there is no draft, and what was at `path` is still there. Raises OSError (no space, no
     permission; what has the name is a device, a pipe or a socket). `mode`: as in `new_draft`.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if is_special(path):
         raise FileExistsError(
             errno.EEXIST, "a device, a pipe or a socket is not replaced by a file", str(path)
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import folders
+from elasticdl.files.drafts import is_special
 from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
@@ -482,7 +483,7 @@ def check_target(name: str, target: Path, *, directory: bool, beside: bool = Tru
     """
     if target.is_dir() and not directory:
         raise BadSetting(f"--{name}: {str(target)!r} is a directory; name a file in it")
-    if target.exists() and not target.is_dir() and not target.is_file():
+    if is_special(target):
         raise BadSetting(
             f"--{name}: {str(target)!r} is a device, a pipe or a socket, which a file would replace; name another place"
         )

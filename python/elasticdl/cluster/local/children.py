@@ -47,7 +47,7 @@ class Child:
         name: None as long as it is the spare.
         process: its handle, None if it could not be started.
         started: when it was, or got its name, by the monotonic clock.
-        ends: by which it is seen when it is killed, None of a master.
+        ends: by which it is seen when it is killed.
         reaped: its pid may belong to somebody else by now.
         ended: its end, once it has been told to the master.
     """
@@ -55,7 +55,7 @@ class Child:
     name: ProcessName | None
     process: subprocess.Popen[bytes] | None
     started: float = field(default_factory=time.monotonic)
-    ends: exiting.Ends | None = None
+    ends: exiting.Ends = field(default_factory=lambda: exiting.Ends(0))
     reaped: bool = False
     ended: ProcessEnded | None = None
 
@@ -175,10 +175,8 @@ class Starter:
         parent_pipe: int,
     ) -> Child:
         # The next master binds what the last one had open: it has to wait for all of its end.
-        ends = None if name is not None and name.role is Role.MASTER else exiting.Ends()
-        theirs = () if ends is None else ends.theirs
-        if ends is not None:
-            environment |= ends.environment
+        ends = exiting.Ends(0) if name is not None and name.role is Role.MASTER else exiting.Ends()
+        environment |= ends.environment
         environment[places.ENVIRONMENT] = str(self._place.path)
         environment[parentdeath.ENVIRONMENT] = inherited.written(parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
@@ -191,15 +189,13 @@ class Starter:
                 stderr=log,
                 env=environment,
                 cwd=directory,
-                pass_fds=(parent_pipe, *theirs),
+                pass_fds=(parent_pipe, *ends.theirs),
                 start_new_session=True,
             )
         except BaseException:
-            if ends is not None:
-                ends.close()
+            ends.close()
             raise
-        if ends is not None:
-            ends.started()
+        ends.started()
         return Child(name, process, ends=ends)
 
 

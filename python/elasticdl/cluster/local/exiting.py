@@ -48,13 +48,13 @@ class Ends:
     There are none where the system does not show the ends of threads, or no descriptor is left; then a process ends for its parent only.
     """
 
-    def __init__(self) -> None:
-        """Open them."""
+    def __init__(self, count: int = _WITNESSES) -> None:
+        """Open so many; 0: of a process whose end its parent alone is to see."""
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         try:
             # Not a /proc of other processes: in a namespace of pids of its own that may be.
             if hasattr(os, "pidfd_open") and Path("/proc/self").readlink() == Path(str(os.getpid())):
-                for _ in range(_WITNESSES):
+                for _ in range(count):
                     self._pairs.append(socket.socketpair())
         except OSError:
             self.close()
@@ -99,16 +99,12 @@ class Ends:
             waiting.poll()
             for ours, _ in self._pairs:
                 waiting.unregister(ours.fileno())
-            for pause in _PAUSES:
+            for pause in (0, *_PAUSES):
+                has_ended = bool(waiting.poll(pause))
                 number = killed_by(pid)
-                if number is None and waiting.poll(pause):
-                    number = killed_by(pid)
-                    break
-                if number is not None:
-                    break
-            else:
-                return None  # its threads have closed them, for whatever reason
-            return number or None
+                if has_ended or number is not None:
+                    return number or None
+            return None  # its threads have closed them, for whatever reason
         finally:
             os.close(ended)
 

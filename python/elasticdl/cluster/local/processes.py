@@ -411,8 +411,6 @@ class Launcher:
     def _await_kill(self, child: Child) -> bool:
         """Wait for the end of a child; return whether it was reported, because a signal kills it and it has a name."""
         assert child.process is not None
-        if child.ends is None:
-            return False
         with contextlib.closing(child.ends):
             number = child.ends.wait_killed(child.process.pid)
         if number is None:
