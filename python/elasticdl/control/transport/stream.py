@@ -14,13 +14,12 @@ import itertools
 import logging
 import secrets
 import tempfile
-import threading
 import urllib.parse
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.profiling import Profiled
@@ -29,6 +28,7 @@ from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import FLUSH_SECONDS, options, target
 from elasticdl.control.transport.rights import objection
+from elasticdl.control.transport.sharedloop import SharedLoop
 from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting
 from elasticdl.files.sockets import base_for_sockets
@@ -169,54 +169,6 @@ class _Watcher:
         self._task.cancel()
 
 
-_Result = TypeVar("_Result")
-
-
-class _Loop:
-    """An event loop on a thread of its own, for all servers of this process.
-
-    gRPC has one queue of events in a process; with several loops each would be woken by the others' events.
-    """
-
-    _lock: ClassVar = threading.Lock()
-    _shared: ClassVar[_Loop | None] = None
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._users = 0
-        self._thread = threading.Thread(target=self.loop.run_forever, name="control", daemon=True)
-        self._thread.start()
-
-    @classmethod
-    def share(cls) -> _Loop:
-        """Return the loop, to be given back with `leave`."""
-        with cls._lock:
-            if cls._shared is None:
-                cls._shared = _Loop()
-            cls._shared._users += 1
-            return cls._shared
-
-    def leave(self) -> None:
-        """End the loop and its thread if nobody else has it."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            type(self)._shared = None
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    def soon(self, what: Callable[..., object], *arguments: Any) -> None:
-        """Have something done there, soon; nothing if it has ended."""
-        with contextlib.suppress(RuntimeError):  # closed, by what may be another thread
-            self.loop.call_soon_threadsafe(what, *arguments)
-
-    def run(self, what: Coroutine[Any, Any, _Result]) -> _Result:
-        """Have something done there, and return what comes of it; raises what it raises."""
-        return asyncio.run_coroutine_threadsafe(what, self.loop).result()
-
-
 class ControlServer:
     """Where members and clients reach the master.
 
@@ -255,7 +207,7 @@ class ControlServer:
         self._challenges = proofs.Challenges(token)
         self._deliver = deliver
         self._numbers = itertools.count(1)
-        self._loop = _Loop.share()
+        self._loop = SharedLoop.share()
         self._outboxes: dict[int, _Outbox] = {}
         self._watchers: set[_Watcher] = set()
         self._status: JobStatus | None = None
