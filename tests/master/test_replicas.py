@@ -130,6 +130,24 @@ def test_short_lives_wait_longer_and_longer() -> None:
     assert waited[-1] == pytest.approx(30.0, abs=0.2)
 
 
+def test_people_see_who_waits_after_short_lives() -> None:
+    force = Force(3)
+    force(Tick())
+    for life in (1, 2):
+        force(ended(worker(1, life), by=signal.SIGKILL))
+        why = f"it starts {0.2 * life:.1f} s after the end of worker-1-{life}, which was short-lived"
+        assert force.state.delayed(force.now) == [(worker(1, life + 1), why)]
+        force(Tick(), 0.5)
+        assert force.state.delayed(force.now) == []
+    force(ended(worker(1, 3), by=signal.SIGKILL))
+    force(ended(worker(2), by=signal.SIGKILL))
+    assert [name for name, _ in force.state.delayed(force.now)] == [worker(1, 4), worker(2, 2)]
+    force(Wanted(2))
+    assert [name for name, _ in force.state.delayed(force.now)] == [worker(1, 4)]
+    force(Over())
+    assert force.state.delayed(force.now) == []
+
+
 def test_a_life_that_joined_forgets_the_short_ones() -> None:
     force = Force(1)
     force(Tick())

@@ -23,7 +23,7 @@ class WorkerStatus:
 
     Attributes:
         name: `worker-3-2`.
-        state: `pending` (there is no room for it yet),
+        state: `pending` (there is no room for it yet, or those before it ended too soon),
             `starting`, `joining`, `healing`, `training`, `evaluating`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.

@@ -187,6 +187,23 @@ class ReplicaSet:
             (*self.leaving, *(self.name(index, replica) for index, replica in replicas if replica.running))
         )
 
+    def delayed(self, now: float) -> list[tuple[ProcessName, str]]:
+        """Return the lives that are not started yet because the ones before were short, with the reason for people."""
+        if self.over or self.ending:
+            return []
+        waiting = (
+            (index, replica)
+            for index, replica in sorted(self.replicas.items())
+            if index < self.wanted and not replica.running and replica.due > now
+        )
+        return [
+            (
+                ProcessName(self.role, index, replica.life + 1),
+                f"it starts {_delay(replica.short):.1f} s after the end of {self.name(index, replica)}, which was short-lived",
+            )
+            for index, replica in waiting
+        ]
+
     def lives(self) -> list[ProcessName]:
         """Return the last life of each index."""
         return [self.name(index, replica) for index, replica in sorted(self.replicas.items()) if replica.life]
@@ -376,7 +393,7 @@ def _ended(
 ) -> tuple[ReplicaSet, str]:
     was_short = not replica.joined and (now - replica.launched_at < SHORT_LIFE or _never_began(ended))
     short = replica.short + 1 if was_short else 0
-    delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
+    delay = _delay(short)
     after = replace(
         replica,
         life=ended.name.life,
@@ -397,6 +414,11 @@ def _ended(
     return state._with(ended.name.index, after), reason + (
         f"; {delay:.1f} s until the next life" if delay else ""
     )
+
+
+def _delay(short: int) -> float:
+    """Return the seconds after which a life is started, after so many short ones in a row."""
+    return min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
 
 
 def _fill(

@@ -45,7 +45,7 @@ def process_statuses(
     state_of: Callable[[MemberId], str],
     start_seconds: float,
 ) -> Iterator[WorkerStatus]:
-    """Yield all that should run, and those that have ended lately.
+    """Yield all that should run, those that wait for their start, and those that have ended lately.
 
     Args:
         now: the time, in seconds of the master's clock.
@@ -66,6 +66,8 @@ def process_statuses(
                 state = "draining"
             why = processes.waits_for(now, name, start_seconds) if state in _BEFORE else ""
             yield WorkerStatus(name, state, processes.pids.get(name), member, why)
+        for following, why in force.delayed(now):
+            yield WorkerStatus(str(following), "pending", None, None, why)
     for name, at in processes.ended.items():
         if now - at < _SHOWN_AFTER_END:
             yield WorkerStatus(name, "ended", None, members.get(name))
