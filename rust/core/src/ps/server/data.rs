@@ -312,10 +312,12 @@ impl Data {
 
     /// Return a piece of rows, or of sightings, of the last of these ids, which are taken away.
     fn rows_piece(&self, catalog: &Catalog, table: usize, ids: &mut Vec<u64>) -> Option<Vec<u64>> {
-        let (mut taken, mut metas, mut numbers, mut kind) =
-            (Vec::new(), Vec::new(), Vec::new(), None);
+        let stride = catalog.stride(table);
+        let most = PIECE.checked_div(stride).unwrap_or(0).min(ids.len());
+        let (mut taken, mut metas) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        let (mut numbers, mut kind) = (Vec::with_capacity(most.saturating_mul(stride)), None);
         let rows = self.tables.get(table)?;
-        let room = PIECE.checked_sub(catalog.stride(table));
+        let room = PIECE.checked_sub(stride);
         while let Some(id) = ids.last() {
             // What has expired since the copy began is not there any more.
             if let Some((meta, row)) = rows.kept(*id) {
