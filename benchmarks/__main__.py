@@ -21,6 +21,7 @@ PARTS = (
     "recovery",
     "fit",
     "replacements",
+    "goodput",
     "loops",
     "modelfiles",
     "samples",

@@ -25,17 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import fit
 from benchmarks.masters import children
-from benchmarks.recovery import PATIENCE, commits, gaps, job, wait_for
+from benchmarks.recovery import PATIENCE, commits, gaps, job, tiny_data, wait_for
 from benchmarks.servers import ROOT, Row, busy
 from benchmarks.servers import table as table
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import EventKind, JobStatus, count_of
 from elasticdl.control.transport.client import JobClient
-from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import MasterAway
 
 BATCH = 64
@@ -236,17 +233,15 @@ def read(page: dict[str, str], stop: threading.Event) -> None:
 
 def gate(directory: Path, sizes: Sizes) -> Row:
     """Return the row on gates of the tiny model."""
-    draw = np.random.default_rng(0)
-    for name, records in (("values", 8192), ("judged", 16)):
-        (directory / name).mkdir()
-        values = draw.standard_normal((records, 17), np.float32)
-        write_tfrecord(directory / name / "tiny.tfrecord", (row.tobytes() for row in values))
     settings = {
-        "validation_data": directory / "judged",
+        "validation_data": tiny_data(directory / "judged", 16),
         "evaluation_steps": EVERY,
         "evaluate_at_epoch_end": "false",
     }
-    with job(directory, directory / "values", sizes.workers, sizes.pace, **settings) as (place, stamps):
+    with job(directory, tiny_data(directory / "values"), sizes.workers, sizes.pace, **settings) as (
+        place,
+        stamps,
+    ):
         status, _ = wait_for(place, sizes.workers)
         pid = next(worker.pid for worker in status.workers if worker.pid is not None)
         began, until = status.step, time.monotonic() + PATIENCE

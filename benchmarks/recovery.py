@@ -116,10 +116,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
-        data = directory / "data"
-        data.mkdir()
-        values = np.random.default_rng(0).standard_normal((RECORDS, 17), np.float32)
-        write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
+        data = tiny_data(directory / "data")
         with job(directory, data, 2, sizes.pace) as (place, stamps):
             recoveries, stalls, step = disturbed(place, stamps, sizes)
             pairs = [pair(place, stamps, sizes)]
@@ -156,6 +153,14 @@ def torchft(mode: str, kills: int) -> dict[str, list[float]]:
 
 
 # ------------------------------------------------------------------ our jobs
+
+
+def tiny_data(folder: Path, records: int = RECORDS) -> Path:
+    """Write the data of the tiny models to a new folder, and return it."""
+    folder.mkdir()
+    values = np.random.default_rng(0).standard_normal((records, 17), np.float32)
+    write_tfrecord(folder / "tiny.tfrecord", (row.tobytes() for row in values))
+    return folder
 
 
 @contextlib.contextmanager
@@ -256,10 +261,10 @@ def recovered(times: list[float], killed: float, until: float) -> float:
     return max(pauses, key=lambda pair: pair[1] - pair[0])[1]
 
 
-def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:
-    """Wait until two workers train again, none of which is the victim."""
+def wait_for_another(place: JobPlace, victim: int, workers: int = 2) -> tuple[JobStatus, float]:
+    """Wait until so many workers train again, none of which is the victim; return the status and the time of the last join."""
     while True:
-        status, joined = wait_for(place, 2)
+        status, joined = wait_for(place, workers)
         if victim not in [worker.pid for worker in status.workers if worker.state == "training"]:
             return status, joined
         time.sleep(0.05)

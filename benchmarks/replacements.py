@@ -17,15 +17,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.recovery import PATIENCE, job, wait_for_another
+from benchmarks.recovery import PATIENCE, job, tiny_data, wait_for_another
 from benchmarks.servers import ROOT, Row, busy
 from benchmarks.servers import table as table
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.transport.client import JobClient
-from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import MasterAway
 
 
@@ -78,10 +75,9 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
 def _job(model: str, directory: Path) -> tuple[Path, dict[str, object]]:
     data = directory / f"{len(list(directory.iterdir()))}"
     if model.endswith("tiny model"):
-        data.mkdir()
-        values = np.random.default_rng(0).standard_normal((8192, 17), np.float32)
-        write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
-        return data, {} if model.startswith("TensorFlow") else {"model_def": "softmax.custom_model"}
+        return tiny_data(data), {} if model.startswith("TensorFlow") else {
+            "model_def": "softmax.custom_model"
+        }
     zoo = ROOT / "model_zoo"
     make = [sys.executable, str(zoo / "mnist/make_data.py"), str(data)]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
