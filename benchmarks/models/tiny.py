@@ -10,6 +10,8 @@ import tensorflow as tf
 FEATURES = 16
 PACE = float(os.environ.get("ELASTICDL_PACE", "0"))
 """Seconds by which a step is made longer where nothing is measured: the processors are not this job's alone."""
+COMPUTE = float(os.environ.get("ELASTICDL_COMPUTE", "0"))
+"""Seconds that a minibatch's predictions take beyond what they need, without a processor: as if each worker had a machine."""
 
 
 class Stamping(keras.optimizers.SGD):
@@ -26,9 +28,24 @@ class Stamping(keras.optimizers.SGD):
         super().apply(grads, trainable_variables)
 
 
+class Computing(keras.layers.Layer):
+    """Give what it is given, after a while."""
+
+    supports_jit = False
+
+    def call(self, values):
+        def later(given):
+            time.sleep(COMPUTE)
+            return given
+
+        given = tf.numpy_function(later, [values], values.dtype)
+        given.set_shape(values.shape)
+        return given
+
+
 def custom_model():
     inputs = keras.Input((FEATURES,), name="x")
-    return keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(1)(Computing()(inputs) if COMPUTE else inputs))
 
 
 def loss(labels, predictions):

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from elasticdl.control.transport.sharedloop import SharedLoop
 
+EMPTY = BlockingIOError(11, "Resource temporarily unavailable")
 
-async def raises_soon(error: Exception) -> None:
-    """Return when a callback that raises it has run."""
 
-    def fails() -> None:
-        raise error
+class PollerCompletionQueue:
+    """What gRPC calls its queue."""
 
+    def _handle_events(self) -> None:
+        raise EMPTY
+
+
+def own() -> None:
+    """Raise the same in a callback of our own."""
+    raise EMPTY
+
+
+def fails() -> None:
+    """Raise something else."""
+    raise ValueError("a defect")
+
+
+async def called(callback: Callable[[], None]) -> None:
+    """Return when the loop has called it."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
-    loop.call_soon(fails)
+    loop.call_soon(callback)
     loop.call_soon(done.set)
     await done.wait()
 
 
 def test_errors_of_callbacks_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     loop = SharedLoop.share()
-    loop.run(raises_soon(BlockingIOError(11, "Resource temporarily unavailable")))
-    assert not caplog.records
-    loop.run(raises_soon(ValueError("a defect")))
-    loop.leave()
-    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a defect"]
+    try:
+        for callback in (PollerCompletionQueue()._handle_events, own, fails):
+            loop.run(called(callback))
+    finally:
+        loop.leave()
+    messages = [record.message.partition(" at ")[0] for record in caplog.records]
+    assert messages == ["Exception in callback own()", "Exception in callback fails()"]

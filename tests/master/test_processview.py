@@ -41,5 +41,5 @@ def test_who_waits_after_a_short_life_is_shown() -> None:
         return list(process_statuses(now, [force], Processes(), {}, lambda member: "training", 60.0))
 
     why = "it starts 0.2 s after the end of worker-0-1, which was short-lived"
-    assert seen(1.1) == [WorkerStatus("worker-0-2", "pending", None, None, why)]
+    assert seen(1.1) == [WorkerStatus("worker-0-2", "delayed", None, None, why)]
     assert seen(1.2) == []

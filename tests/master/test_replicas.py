@@ -144,6 +144,9 @@ def test_people_see_who_waits_after_short_lives() -> None:
     assert [name for name, _ in force.state.delayed(force.now)] == [worker(1, 4), worker(2, 2)]
     force(Wanted(2))
     assert [name for name, _ in force.state.delayed(force.now)] == [worker(1, 4)]
+    force(ProcessEnded(worker(0), None, None, Blame.START, "no such image"), 600.0)
+    why = "it starts 0.2 s after the end of worker-0-1, which could not be started"
+    assert force.state.delayed(force.now) == [(worker(0, 2), why)]
     force(Over())
     assert force.state.delayed(force.now) == []
 

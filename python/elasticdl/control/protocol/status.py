@@ -23,11 +23,11 @@ class WorkerStatus:
 
     Attributes:
         name: `worker-3-2`.
-        state: `pending` (there is no room for it yet, or those before it ended too soon),
+        state: `pending` (there is no room for it yet), `delayed` (those before it were short-lived),
             `starting`, `joining`, `healing`, `training`, `evaluating`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.
-        waits_for: what keeps one that is pending from running, or how long one has been starting.
+        waits_for: what keeps one that is pending or delayed from running, or how long one has been starting.
     """
 
     name: str

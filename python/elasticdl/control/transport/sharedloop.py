@@ -60,7 +60,8 @@ class SharedLoop:
 def _tell_errors(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what a callback has raised.
 
-    gRPC's own may find nothing to read any more when its queue of events ends, which does no harm (grpc/grpc#34139).
+    That of gRPC's queue of events may find nothing to read any more when the queue ends, which does no harm (grpc/grpc#34139).
     """
-    if not isinstance(context.get("exception"), BlockingIOError):
+    found_nothing = isinstance(context.get("exception"), BlockingIOError)
+    if not (found_nothing and "PollerCompletionQueue._handle_events" in context.get("message", "")):
         loop.default_exception_handler(context)

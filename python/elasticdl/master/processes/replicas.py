@@ -194,12 +194,13 @@ class ReplicaSet:
         waiting = (
             (index, replica)
             for index, replica in sorted(self.replicas.items())
-            if index < self.wanted and not replica.running and replica.due > now
+            if index < self.wanted and not replica.running and replica.due > now and replica.short
         )
         return [
             (
                 ProcessName(self.role, index, replica.life + 1),
-                f"it starts {_delay(replica.short):.1f} s after the end of {self.name(index, replica)}, which was short-lived",
+                f"it starts {_delay(replica.short):.1f} s after the end of {self.name(index, replica)}, which "
+                + ("could not be started" if replica.unstarted else "was short-lived"),
             )
             for index, replica in waiting
         ]

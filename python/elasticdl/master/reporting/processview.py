@@ -67,7 +67,7 @@ def process_statuses(
             why = processes.waits_for(now, name, start_seconds) if state in _BEFORE else ""
             yield WorkerStatus(name, state, processes.pids.get(name), member, why)
         for following, why in force.delayed(now):
-            yield WorkerStatus(str(following), "pending", None, None, why)
+            yield WorkerStatus(str(following), "delayed", None, None, why)
     for name, at in processes.ended.items():
         if now - at < _SHOWN_AFTER_END:
             yield WorkerStatus(name, "ended", None, members.get(name))

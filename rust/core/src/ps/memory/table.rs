@@ -183,3 +183,25 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_in_the_order_of_their_rows() {
+        let mut table = Table::new(2);
+        let ids: Vec<u64> = (0..100).map(|number| mix(number) >> 40).collect();
+        for id in &ids {
+            table.keep(*id, 1, &[0.5, 0.5]);
+        }
+        assert_eq!(table.trained(), ids);
+        // What is forgotten makes room for the next row.
+        table.remove(ids[7]);
+        table.keep(5, 1, &[0.5, 0.5]);
+        let moved = [&ids[..7], &[5], &ids[8..]].concat();
+        assert_eq!(table.trained(), moved);
+        table.keep(6, 2, &[]);
+        assert_eq!(table.ids(), [&moved[..], &[6]].concat());
+    }
+}
