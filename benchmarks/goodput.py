@@ -18,9 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
-from benchmarks.recovery import commits, job, tiny_data, wait_for, wait_for_another
+from benchmarks.recovery import commits, job, tiny_data, training, wait_for, wait_for_another
 from benchmarks.servers import Row
 from benchmarks.servers import table as table
 
@@ -50,16 +49,11 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure one job. Raises RuntimeError if it fails or hangs."""
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
-        environment = {
-            "XDG_STATE_HOME": str(directory / "state"),
-            "ELASTICDL_COMPUTE": str(sizes.compute),
-        }
-        with (
-            mock.patch.dict(os.environ, environment),
-            job(directory, tiny_data(directory / "data"), WORKERS) as (place, stamps),
-        ):
+        os.environ["XDG_STATE_HOME"] = str(directory / "state")
+        data = tiny_data(directory / "data")
+        with job(directory, data, WORKERS, compute=sizes.compute) as (place, stamps):
             status, _ = wait_for(place, WORKERS)
-            survivor, *others = (worker.pid for worker in status.workers if worker.state == "training")
+            survivor, *others = training(status)
             began = time.time()
             following = first = began + sizes.seconds
             for number in range(sizes.kills):
@@ -70,7 +64,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
                 os.kill(victim, signal.SIGKILL)
                 status, _ = wait_for_another(place, victim, WORKERS)
                 following = max(following, time.time())
-                stays, *others = (worker.pid for worker in status.workers if worker.state == "training")
+                stays, *others = training(status)
                 if stays != survivor:
                     raise RuntimeError("the worker that counts the steps has ended")
             _sleep_until(following)

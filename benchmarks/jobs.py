@@ -233,15 +233,13 @@ def read(page: dict[str, str], stop: threading.Event) -> None:
 
 def gate(directory: Path, sizes: Sizes) -> Row:
     """Return the row on gates of the tiny model."""
-    settings = {
+    settings: dict[str, Any] = {
         "validation_data": tiny_data(directory / "judged", 16),
         "evaluation_steps": EVERY,
         "evaluate_at_epoch_end": "false",
     }
-    with job(directory, tiny_data(directory / "values"), sizes.workers, sizes.pace, **settings) as (
-        place,
-        stamps,
-    ):
+    data = tiny_data(directory / "values")
+    with job(directory, data, sizes.workers, sizes.pace, **settings) as (place, stamps):
         status, _ = wait_for(place, sizes.workers)
         pid = next(worker.pid for worker in status.workers if worker.pid is not None)
         began, until = status.step, time.monotonic() + PATIENCE

@@ -165,12 +165,17 @@ def tiny_data(folder: Path, records: int = RECORDS) -> Path:
 
 @contextlib.contextmanager
 def job(
-    directory: Path, data: Path, workers: int, pace: float = 0.0, **others: object
+    directory: Path, data: Path, workers: int, pace: float = 0.0, compute: float = 0.0, **others: object
 ) -> Iterator[tuple[JobPlace, Path]]:
     """Run the tiny model, or what other settings say, without end; yield its place and the folder of the stamps."""
     stamps = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
     name = stamps.name.replace("_", "-").lower()
-    environment = {**os.environ, "ELASTICDL_STAMPS": str(stamps), "ELASTICDL_PACE": str(pace)}
+    environment = {
+        **os.environ,
+        "ELASTICDL_STAMPS": str(stamps),
+        "ELASTICDL_PACE": str(pace),
+        "ELASTICDL_COMPUTE": str(compute),
+    }
     settings = {
         "model_zoo": ROOT / "benchmarks" / "models",
         "model_def": "tiny.custom_model",
@@ -207,6 +212,11 @@ def job(
                 process.wait()
 
 
+def training(status: JobStatus) -> list[int | None]:
+    """Return the processes of the workers that train, in the order of their names."""
+    return [worker.pid for worker in status.workers if worker.state == "training"]
+
+
 def wait_for(place: JobPlace, workers: int) -> tuple[JobStatus, float]:
     """Wait until so many workers train and steps are committed; return the status and the time of the last join."""
     until = time.monotonic() + PATIENCE
@@ -233,7 +243,7 @@ def disturbed(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[list[float],
     status, _ = wait_for(place, 2)
     for number in range(sizes.kills):
         time.sleep(sizes.quiet + 0.01 * number)
-        victim, survivor = (worker.pid for worker in status.workers if worker.state == "training")
+        victim, survivor = training(status)
         assert victim is not None
         killed = time.time()
         os.kill(victim, signal.SIGKILL)
@@ -265,7 +275,7 @@ def wait_for_another(place: JobPlace, victim: int, workers: int = 2) -> tuple[Jo
     """Wait until so many workers train again, none of which is the victim; return the status and the time of the last join."""
     while True:
         status, joined = wait_for(place, workers)
-        if victim not in [worker.pid for worker in status.workers if worker.state == "training"]:
+        if victim not in training(status):
             return status, joined
         time.sleep(0.05)
 
@@ -282,7 +292,7 @@ def undisturbed(place: JobPlace, stamps: Path, workers: int, sizes: Sizes) -> fl
     """Return the median step of a group that nobody disturbs."""
     status, _ = wait_for(place, workers)
     time.sleep(2 * sizes.quiet)
-    pid = next(worker.pid for worker in status.workers if worker.state == "training")
+    pid = training(status)[0]
     return median_gap(commits(stamps, pid), time.time() - sizes.quiet, time.time())
 
 

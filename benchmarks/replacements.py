@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.recovery import PATIENCE, job, tiny_data, wait_for_another
 from benchmarks.servers import ROOT, Row, busy
@@ -72,7 +73,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     return found
 
 
-def _job(model: str, directory: Path) -> tuple[Path, dict[str, object]]:
+def _job(model: str, directory: Path) -> tuple[Path, dict[str, Any]]:
     data = directory / f"{len(list(directory.iterdir()))}"
     if model.endswith("tiny model"):
         return tiny_data(data), {} if model.startswith("TensorFlow") else {

@@ -35,7 +35,7 @@ class Computing(keras.layers.Layer):
 
     def call(self, values):
         def later(given):
-            time.sleep(COMPUTE)
+            time.sleep(COMPUTE)  # what a step takes is what kills are compared with
             return given
 
         given = tf.numpy_function(later, [values], values.dtype)
