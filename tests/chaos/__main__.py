@@ -8,6 +8,7 @@ and every kind was hit as often as asked.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import random
@@ -129,8 +130,7 @@ class Harness:
         return data
 
     def work(self) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
+        empty_and_hold(self.directory)
         os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
         data = self.make_data()
         while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
@@ -643,6 +643,24 @@ def weights_of(model: Path) -> tuple[np.ndarray, np.ndarray]:
     loaded = keras.models.load_model(model)
     (rows,), (total,) = (loaded.get_layer(name).get_weights() for name in ("rows", "total"))
     return rows, total
+
+
+def empty_and_hold(directory: Path) -> None:
+    """Make a directory empty, and this process's own for as long as it lives. Raises SystemExit if another process holds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise SystemExit(
+            f"another run of chaos uses {directory}: wait for its end, or give this one a --directory of its own"
+        ) from None
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
 
 
 def belongs(process: psutil.Process, directory: Path) -> bool:

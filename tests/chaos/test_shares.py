@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from elasticdl.tools.chaos import Injected
 from elasticdl.tools.faults import GROUP, FaultKind
-from tests.chaos.__main__ import MORE, Harness, ProgramHarness, Run, quotas
+from tests.chaos.__main__ import MORE, Harness, ProgramHarness, Run, empty_and_hold, quotas
 
 
 @pytest.mark.parametrize("faults", [12, 60, 200])
@@ -53,3 +55,23 @@ def test_a_miss_is_counted_as_a_miss(tmp_path: Path) -> None:
     assert not harness.passed
     (line,) = (line for line in harness.table().splitlines() if line.startswith(FaultKind.STARTING))
     assert line.removeprefix(FaultKind.STARTING).split() == ["1", "0", "1", "0"]
+
+
+def test_a_directory_has_one_run(tmp_path: Path) -> None:
+    directory = tmp_path / "chaos"
+    empty_and_hold(directory)
+    (directory / "job").mkdir()
+    (directory / "job" / "log").touch()
+    again = [sys.executable, "-m", "tests.chaos", "--faults", "12", "--directory", str(directory)]
+    second = subprocess.run(again, capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f"another run of chaos uses {directory}" in second.stderr
+    assert (directory / "job" / "log").exists()
+
+
+def test_a_directory_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "log").touch()
+    (tmp_path / "ids.csv").touch()
+    empty_and_hold(tmp_path)
+    assert list(tmp_path.iterdir()) == []
