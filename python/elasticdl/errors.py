@@ -7,6 +7,7 @@
     │   ├── BadSetting      a flag, a YAML key or an argument
     │   ├── BadModel        the model file
     │   ├── BadData         records, files, what `feed` returned
+    │   │   └── MissingData nothing has the name that the data should have
     │   └── BadStatement    an SQL statement
     ├── StorageAway         a server of data has been silent for too long
     ├── Unwritable          a disk or volume does not take what has to be written
@@ -46,6 +47,10 @@ class BadModel(BadInput):
 
 class BadData(BadInput):
     """Records, their files or what `feed` made of them are wrong; the message names file and record."""
+
+
+class MissingData(BadData):
+    """There is no file or directory of this name."""
 
 
 class BadStatement(BadInput):

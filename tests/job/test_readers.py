@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -508,6 +509,23 @@ def test_a_worker_that_finds_other_data_ends_the_job(installed: Begin, tmp_path:
     result = job.wait()
     assert result.code == 2, result.err
     assert "numbers has changed since the job began" in result.err
+
+
+def test_a_worker_that_no_longer_finds_the_data_says_that_it_was_there(begin: Begin, tmp_path: Path) -> None:
+    jsonl(tmp_path / "data" / "rows.jsonl", table(0, ROWS))
+    job = begin()
+
+    def remove_and_kill(status: JobStatus) -> bool:
+        shutil.rmtree(tmp_path / "data")
+        return kill(training(status)[-1])
+
+    at_step(job, 5, remove_and_kill)
+    result = job.wait()
+    assert result.code == 2, result.err
+    assert (
+        f"{tmp_path / 'data'} is gone, or this worker can't see it: it was there when the job began"
+        in result.err
+    )
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,14 @@ class Own(keras.Model):
 def custom_model():
     return Own()
 """
+SEQUENTIAL = """
+def custom_model():
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+"""
+NO_LABEL = """
+def feed(dataset, mode, metadata):
+    return dataset.map(lambda record: (tf.zeros(3), tf.zeros(1)[1:]))
+"""
 SYMBOL = """
 def custom_model():
     inputs = keras.Input((3,))
@@ -167,9 +175,11 @@ def custom_model():
         (LOOKING_UP, r"the first training step failed: TypeError: Value passed to parameter 'indices' has DataType float32 .* "
          r"\(in Table\.call\(\)\) \(line \d+\)"),
         (SUBCLASSED, r"the model can't take what feed gives \(expected .*\): \w+: (?!Exception).* \(in .*call\(\)\) \(line \d+\)"),
+        (SEQUENTIAL, r"the model can't take what feed gives \(expected features float32 \[None, 5\], received float32 \[None, 3\]\): .*"),
+        (NO_LABEL, r"feed makes labels without values, float32 \[8, 0\] of the first 8 records; does it take a column .*"),
         (SYMBOL, r"custom_model failed: ValueError: A KerasTensor cannot be used as input to a TensorFlow function\..*\. \(line \d+\)"),
     ],
-    ids=["layer", "model", "symbol"],
+    ids=["layer", "model", "sequential", "label", "symbol"],
 )  # fmt: skip
 def test_the_first_line_of_an_error_says_why(
     adapter: Callable[..., object], source: str, message: str

@@ -156,3 +156,8 @@ def test_a_table_larger_than_what_may_be_used_is_written(tmp_path: Path) -> None
         np.testing.assert_array_equal(matrix[ROWS - 1], np.full(WIDTH, ROWS - 1, np.float32))
     sizes = [one.stat().st_size for one in (tmp_path / "m" / "variables").iterdir()]
     assert ROWS * WIDTH * 4 < sum(sizes) < ROWS * WIDTH * 4 + (1 << 20)
+
+
+def test_names_of_a_sequential_model_that_was_not_called_stay() -> None:
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    assert streaming.with_ascii_names(model) is model

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import AuditFailed, BadInput, BadSetting
 from elasticdl.master.core.auditmark import write_finished, write_manifest
 from elasticdl.master.core.publishing import publish, remove_unpublished
+from elasticdl.master.core.records import FinishedRecord
+from elasticdl.master.running.outputs import Outputs
+from elasticdl.spec.jobspec import JobSpec
 
 
 def saved_model(path: Path, content: str) -> Path:
@@ -143,3 +148,26 @@ def test_a_directory_belongs_to_one_job(tmp_path: Path) -> None:
     manifest(tmp_path, again=True)
     assert (tmp_path / "manifest").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["manifest"]
+
+
+def test_an_audit_that_was_removed_is_named(tmp_path: Path) -> None:
+    spec = JobSpec(training_data="data", model_def="model.custom_model", audit=str(tmp_path / "audit"))
+    outputs = Outputs(JobPlace(tmp_path / "job", tmp_path, 0.0, tmp_path), spec)
+
+    def complete(record: FinishedRecord) -> None:
+        write_finished(
+            Path(spec.audit),
+            view=record.view,
+            step=record.state.step,
+            state_view=record.state.view,
+            complete=True,
+        )
+
+    record = FinishedRecord(ViewId(2), StateId(3, ViewId(2)), "m.keras")
+    failed = outputs.complete_audit(complete, record)
+    assert failed is not None
+    assert (
+        f"the directory {spec.audit} was removed while the job ran; what it trained can't be proven" in failed
+    )
+    (tmp_path / "audit").mkdir()
+    assert outputs.complete_audit(complete, record) is None

@@ -382,6 +382,22 @@ def test_bad_paths(here: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["output", "summary"])
+def test_no_file_is_written_among_the_data(flag: str, here: Path) -> None:
+    (here / "link").symlink_to("data")
+    for path in ("data/x.keras", "link/x.keras", "data/../data/x.keras"):
+        assert (
+            f"--{flag}: {path!r} lies in the directory of --training_data, so the next job would read it as data"
+            in paths_refusal(**{flag: path})
+        )
+    assert "the directory of --validation_data" in paths_refusal(
+        training_data="data/a.csv", validation_data="data", **{flag: "data/x.keras"}
+    )
+    for data, path in (("data/a.csv", "data/x.keras"), ("data", "data/models/x.keras")):
+        check_paths(job(training_data=data, **{flag: path}), custom_reader=False, directory=False)
+    check_paths(job(training_data="data", output="data/model"), custom_reader=False, directory=True)
+
+
+@pytest.mark.parametrize("flag", ["output", "summary"])
 def test_a_device_or_a_pipe_is_not_replaced(flag: str, here: Path) -> None:
     os.mkfifo(here / "pipe")
     (here / "link").symlink_to("/dev/full")

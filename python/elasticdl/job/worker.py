@@ -30,7 +30,7 @@ from elasticdl.control.protocol.view import ViewId
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key
 from elasticdl.data.plan.shard import Shard
-from elasticdl.errors import BadModel, Cancelled
+from elasticdl.errors import BadModel, Cancelled, MissingData
 from elasticdl.files.predictions import mark_of, parts_of
 from elasticdl.job.datafiles import predictions_draft
 from elasticdl.job.heap import keep_freed_memory
@@ -131,9 +131,15 @@ class WorkerProcess(MemberProcess):
         bad_records = self._bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
-            reader = open_job_data(
-                self.place, spec, origin, bad_records, note=self.storage.tell, alive=self.heart.alive
-            )
+            try:
+                reader = open_job_data(
+                    self.place, spec, origin, bad_records, note=self.storage.tell, alive=self.heart.alive
+                )
+            except MissingData as error:
+                raise MissingData(
+                    f"{origin} is gone, or this worker can't see it: it was there when the job began. Data must not change while a job "
+                    "runs; put it back and start the job again"
+                ) from error
             check_unchanged(reader, shards)
             return reader
 

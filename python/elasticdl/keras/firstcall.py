@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
+
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.building import new_model
 from elasticdl.keras.feed import Batch, FeedPipeline
 from elasticdl.keras.library import Library, library_of
-from elasticdl.keras.shown import show
+from elasticdl.keras.shown import inputs_of, show
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -27,6 +29,13 @@ def make_model(
         raise BadData(
             f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried"
         )
+    if len(batch.data) > 1 and any(
+        0 in getattr(label, "shape", ())[1:] for label in keras.tree.flatten(batch.data[1])
+    ):
+        raise BadData(
+            f"{user.path}: feed makes labels without values, {show(batch.data[1])} of the first {len(sample)} records; does it take a "
+            "column that the records do not have?"
+        )
     return model, batch, _call(user, model, batch, pipeline)
 
 
@@ -40,9 +49,8 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
         raise
     except Exception as error:
         received = show(pipeline.spec[0] if pipeline.spec else None)
-        expected = (
-            show(model.input) if getattr(model, "inputs", None) else "what the model's call was written for"
-        )
+        inputs = inputs_of(model)
+        expected = "what the model's call was written for" if inputs is None else show(inputs)
         raise BadData(
             f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
             f"{describe(error, user.path)}\nfeed has to return {pipeline.expected}; None stands for the examples of a batch"

@@ -21,6 +21,13 @@ def show(structure: Any) -> str:
     return f"{getattr(dtype, 'name', dtype)} {dimensions}"
 
 
+def inputs_of(model: Any) -> Any:
+    """Return the inputs that a model was made with, nested as the user has nested them; None if only its calls say what it takes."""
+    inputs = getattr(model, "inputs", None)
+    # a Sequential of Keras 3 that nobody has called has its only input in the list alone
+    return getattr(model, "input", inputs[0]) if inputs else None
+
+
 def by_name(model: Any, outputs: Any) -> dict[str, Any]:
     """Return a model's outputs by name: that of the only one is `prediction`."""
     if isinstance(outputs, dict):

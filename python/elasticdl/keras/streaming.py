@@ -24,6 +24,7 @@ import tensorflow as tf
 from elasticdl.errors import BadModel
 from elasticdl.keras.embedding import PsLayer, looking_up
 from elasticdl.keras.library import KERAS, library_of
+from elasticdl.keras.shown import inputs_of
 
 Floats = npt.NDArray[np.float32]
 Blocks = Iterator[Floats]
@@ -138,7 +139,7 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
 
 def with_ascii_names(model: Any) -> Any:
     """Return a model whose inputs TensorFlow's signatures can name: of a dictionary with other keys, `c0`, `c1` … in their place."""
-    inputs = getattr(model, "inputs", None) and model.input
+    inputs = inputs_of(model)
     if library_of(model) is not KERAS:
         return model
     if not isinstance(inputs, dict) or all(_SIGNED.fullmatch(name) for name in inputs):

@@ -202,6 +202,22 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
         )
     _check_written(spec, directory=directory)
     check_apart(spec, WRITTEN, os.path.realpath)
+    if not custom_reader:
+        _check_no_data(spec, directory=directory)
+
+
+def _check_no_data(spec: JobSpec, *, directory: bool) -> None:
+    """Check that no file that the job writes lies among its data: the next job would read it as such. Raises BadSetting."""
+    one_file = not directory and spec.kind not in (JobKind.PREDICT, JobKind.PROCESS)
+    files = {"output": spec.path_written if one_file else "", "summary": spec.summary}
+    for flag, path in files.items():
+        for name in DATA:
+            origin = getattr(spec, name)
+            if path and origin and os.path.realpath(Path(path).parent) == os.path.realpath(origin):
+                raise BadSetting(
+                    f"--{flag}: {getattr(spec, flag)!r} lies in the directory of --{name}, so the next job would read it as data; name "
+                    "another place"
+                )
 
 
 def check_volumes(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:

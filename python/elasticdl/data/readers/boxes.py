@@ -56,7 +56,7 @@ def coco(tree: Tree, path: str, params: ImageParams) -> ImageRows:
     for entry in _entries(
         content, "annotations", {"image_id": _ID, "category_id": (int,), "bbox": (list,)}, file
     ):
-        what = f"{file}: the annotation {entry.get('id', '(without id)')}"
+        what = f"{file}: the annotation {_id(entry)}"
         if entry["image_id"] not in images:
             raise BadData(f"{what} is of the image {entry['image_id']!r}, which is not among its images")
         if entry["category_id"] not in numbers:
@@ -74,7 +74,7 @@ def coco(tree: Tree, path: str, params: ImageParams) -> ImageRows:
                 _of_coco(one["bbox"]),
                 numbers[one["category_id"]],
                 one["bbox"],
-                f"annotation {one.get('id', '(without id)')} of {path.rpartition('/')[2]}",
+                f"annotation {_id(one)} of {path.rpartition('/')[2]}",
             )
             for one in objects[key]
         ]
@@ -114,6 +114,11 @@ def _loaded(path: str, read: bytes) -> Mapping[str, Any]:
 
 
 _ID = (int, str)
+
+
+def _id(annotation: Mapping[str, Any]) -> str:
+    """Return an annotation's id as messages show it: one that is text may have what UTF-8 can't say."""
+    return repr(annotation["id"]) if "id" in annotation else "(without id)"
 
 
 def _entries(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import assert_never
 
 from elasticdl._core import index_csv, index_lines, index_tfrecord, looks_like_tfrecord
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadData, BadSetting, MissingData
 from elasticdl.files import reading
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
 
@@ -86,7 +86,7 @@ def find_files(origin: str) -> list[Path]:
     except OSError as error:
         raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
     if not files and not glob.has_magic(origin) and not path.exists():
-        raise BadData(
+        raise MissingData(
             f"{origin} does not exist (looked from {Path.cwd()}); give a file, a directory or a glob in quotes"
         )
     if not files:

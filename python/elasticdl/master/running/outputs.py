@@ -142,7 +142,13 @@ class Outputs:
         try:
             complete(record)
         except OSError as error:
-            return f"the job is done, and its audit can't be completed ({error.strerror}: {error.filename})"
+            gone = not Path(self._spec.audit).is_dir()
+            why = (
+                f"the directory {self._spec.audit} was removed while the job ran; what it trained can't be proven"
+                if gone
+                else f"{error.strerror}: {error.filename}"
+            )
+            return f"the job is done, and its audit can't be completed ({why})"
         return None
 
     def clean(self, *, has_begun: bool) -> None:
