@@ -29,7 +29,7 @@ if host := os.environ.get("HOST"):
     JobPlace.heart_address = property(lambda self: f"tcp:{host}:50002")
     JobPlace.data_address = lambda self, member: f"tcp:{host}:0"
 
-if os.environ.get("ELASTICDL_PROCESS", "") in os.environ.get("HELD", "").split():
+if "ELASTICDL_PROCESS" in os.environ and "HELD" in os.environ:
     from elasticdl.control.protocol.messages import Register
     from elasticdl.control.protocol.psmessages import Enroll
     from elasticdl.control.transport.memberstream import MemberStream
@@ -37,8 +37,9 @@ if os.environ.get("ELASTICDL_PROCESS", "") in os.environ.get("HELD", "").split()
     true_send = MemberStream.send
 
     def send_but_register(self: MemberStream, message: Any) -> bool:
-        if isinstance(message, Register | Enroll):
-            (Path(os.environ["HELD_AT"]) / f"{os.environ['ELASTICDL_PROCESS']}.{os.getpid()}").touch()
+        # by the message's name, because a spare process has none when this is loaded
+        if isinstance(message, Register | Enroll) and message.name in os.environ["HELD"].split():
+            (Path(os.environ["HELD_AT"]) / f"{message.name}.{os.getpid()}").touch()
             threading.Event().wait()
         return true_send(self, message)
 
