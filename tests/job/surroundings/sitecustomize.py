@@ -29,7 +29,7 @@ if host := os.environ.get("HOST"):
     JobPlace.heart_address = property(lambda self: f"tcp:{host}:50002")
     JobPlace.data_address = lambda self, member: f"tcp:{host}:0"
 
-if "ELASTICDL_PROCESS" in os.environ and "HELD" in os.environ:
+if "ELASTICDL_JOB" in os.environ and "HELD" in os.environ:
     from elasticdl.control.protocol.messages import Register
     from elasticdl.control.protocol.psmessages import Enroll
     from elasticdl.control.transport.memberstream import MemberStream
