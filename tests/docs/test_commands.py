@@ -193,7 +193,7 @@ def test_the_tutorial_of_pytorch_loops(clone: Path) -> None:
     need_torch()
     *commands, clean = blocks(ROOT / "docs/tutorials/pytorch-loop.md")
     output = run("".join(commands), clone)
-    assert "each of the 60,000 records of 40 epochs was trained exactly once" in output
+    assert "each of the 240,000 records of 160 epochs was trained exactly once" in output
     assert "a worker at a random moment: hit" in output
     accuracies = re.findall(r"accuracy (0\.\d+)", output)
     assert len(accuracies) == 5 + 5 + 2 + 1

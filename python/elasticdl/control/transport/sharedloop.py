@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 _Result = TypeVar("_Result")
+_ENDED = (errno.EAGAIN, errno.EBADF)
+_READER = "_handle_events"
+"""The method of gRPC's `PollerCompletionQueue` that reads its socket."""
 
 
 class SharedLoop:
@@ -60,8 +65,17 @@ class SharedLoop:
 def _tell_errors(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what a callback has raised.
 
-    That of gRPC's queue of events may find nothing to read any more when the queue ends, which does no harm (grpc/grpc#34139).
+    That of gRPC's queue of events may find nothing to read any more, or its socket closed, when the queue ends, which does no harm
+    (grpc/grpc#34139).
     """
-    found_nothing = isinstance(context.get("exception"), BlockingIOError)
-    if not (found_nothing and "PollerCompletionQueue._handle_events" in context.get("message", "")):
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in _ENDED and _raised_in(error).endswith(_READER)):
         loop.default_exception_handler(context)
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return the name of the function that raised an error: the callback itself may have been cancelled, and has no name then."""
+    name = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_name
+    return name
