@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 _Result = TypeVar("_Result")
 _ENDED = (errno.EAGAIN, errno.EBADF)
-_READER = "_handle_events"
-"""The method of gRPC's `PollerCompletionQueue` that reads its socket."""
+_READER = "PollerCompletionQueue._handle_events"
+"""The method of gRPC's queue that reads its socket."""
 
 
 class SharedLoop:
@@ -77,5 +77,5 @@ def _raised_in(error: BaseException) -> str:
     """Return the name of the function that raised an error: the callback itself may have been cancelled, and has no name then."""
     name = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_name
+        name = frame.f_code.co_qualname
     return name
