@@ -32,6 +32,7 @@ from elasticdl.master.core import events
 from elasticdl.master.core.records import (
     CheckpointRecord,
     EpochRecord,
+    EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
     Record,
@@ -42,6 +43,8 @@ from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory, HistoryEvent
 from elasticdl.master.reporting.taskstatusview import TaskStatusView
+from elasticdl.master.running.context import Past
+from elasticdl.master.running.tasking import TaskStrategy
 from elasticdl.master.tasking.machine import Settings, TaskMaster
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobKind
@@ -106,6 +109,15 @@ class Job:
         return [
             one.task for one in self.told(number) if isinstance(one, TaskLeased) and one.kind == self.kind
         ]
+
+
+def for_people(kind: JobKind) -> TaskStrategy:
+    """Return what shows such a job to people."""
+    data, output = "validation_data", {}
+    if kind is JobKind.PREDICT:
+        data, output = "prediction_data", {"output": "p"}
+    given = {"model_def": "m.f", data: "d", "trained_model": "m.keras", **output}
+    return TaskStrategy(build(from_arguments(given), kind), "job", None, Past((), 0, (), (), ()))
 
 
 @pytest.fixture
@@ -327,6 +339,42 @@ def test_another_master_believes_who_has_loaded_and_leases_nothing_any_more() ->
     later.hear(1, TaskResult(STATE, 3, b""))
     assert later.master.journal.terminal == FinishedRecord(NO_VIEW, STATE, "parts")
     assert LOAD not in later.told(1)
+
+
+@pytest.mark.parametrize(
+    "told", [(), (0,), (0, 1, 2)], ids=["nothing else", "a task before it", "all tasks before it"]
+)
+def test_all_records_are_done_when_their_rows_are_loaded_whoever_has_told_so(told: tuple[int, ...]) -> None:
+    """Who did the tasks may tell another master later than who loads them: one summary named no record of 120."""
+    later, shown = Job(TaskKind.PREDICT, table="a table"), EventHistory(0.0)
+    later.join(1)
+    strategy = for_people(JobKind.PREDICT)
+    for task, done in [*zip(told, (2, 4, 6), strict=False), (3, 6), (1, 6)]:
+        before, message = later.master, TaskResult(STATE, task, b"")
+        later.hear(1, message)
+        strategy.show_message(before, later.master, message, shown)
+        assert shown.records == done
+    assert later.master.tasks_done == 3
+    assert strategy.figures(later.master, shown)["records_predicted"] == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [
+        (JobKind.PREDICT, [FinishedRecord(NO_VIEW, STATE, "parts")]),
+        (JobKind.EVALUATE, [EvaluatedRecord(STATE, (("accuracy", 0.5),), 1.0)]),
+    ],
+    ids=["predicted", "evaluated"],
+)
+def test_all_records_are_done_when_a_master_before_has_journalled_the_end(
+    kind: JobKind, end: list[Record]
+) -> None:
+    records = (EpochRecord(1), ShardsRecord(SHARDS, ()), *end)
+    later, shown = Job(TaskKind(kind.value), records=records), EventHistory(0.0)
+    strategy = for_people(kind)
+    strategy.show_position(later.master, shown)
+    assert strategy.figures(later.master, shown)[f"records_{later.master.done_word}"] == 6
+    assert later.master.tasks_done == 3
 
 
 def test_another_master_waits_for_the_worker_that_loads() -> None:

@@ -63,17 +63,20 @@ class TaskStrategy:
 
     def show_position(self, machine: TaskMaster, history: EventHistory) -> None:
         """Take what is done."""
-        if machine.plan is not None and machine.tasks is not None:
-            done = sum(map(machine.plan.num_task_records, machine.tasks.results))
-            history.progress(time.monotonic(), 0, done, None)
+        if machine.plan is not None:
+            history.progress(time.monotonic(), 0, machine.records_done, None)
 
     def show_message(
         self, before: TaskMaster, after: TaskMaster, message: MemberMessage, history: EventHistory
     ) -> bool:
-        """Take the records of a task that is done."""
+        """Take the records of a task that is done, or of all, if their rows are in a table."""
         if not isinstance(message, TaskResult) or after.tasks_done == before.tasks_done or after.plan is None:
             return False
-        records = history.records + after.plan.num_task_records(message.task)
+        if after.is_done:
+            records = after.records_done
+        else:
+            # The sum over all tasks, at each of them, would be their square.
+            records = history.records + after.plan.num_task_records(message.task)
         history.progress(time.monotonic(), 0, records, None)
         return True
 

@@ -126,9 +126,33 @@ class TaskMaster(MasterCore):
         return f"all data was {self.done_word}"
 
     @property
+    def is_done(self) -> bool:
+        """Tell whether all tasks are done, also those whose workers have not repeated their results to this master."""
+        if (
+            self.loaded
+            or STATE in self.journal.evaluated
+            or isinstance(self.journal.terminal, FinishedRecord)
+        ):
+            return True
+        return self.tasks is not None and self.tasks.is_whole
+
+    @property
     def tasks_done(self) -> int:
         """Return how many tasks are done."""
-        return 0 if self.tasks is None else len(self.tasks.results)
+        if self.tasks is None:
+            return 0
+        return self.tasks.tasks if self.is_done else len(self.tasks.results)
+
+    @property
+    def records_done(self) -> int:
+        """Return how many records the tasks have that are done."""
+        if self.plan is None or self.tasks is None:
+            return 0
+        return (
+            self.plan.num_records
+            if self.is_done
+            else sum(map(self.plan.num_task_records, self.tasks.results))
+        )
 
     # ------------------------------------------------------------------ the transition
 
