@@ -494,6 +494,16 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, write: Write) -> N
 
 
 @each_kind
+def test_a_file_that_goes_before_it_is_read(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "file", pa.table({"x": [1, 2]}))
+    reader = opened(path, tmp_path)
+    task = task_of(reader)
+    path.unlink()
+    with pytest.raises(BadData, match=rf"{path} is gone, or this process can't see it; data must not change"):
+        reader.read(task, [0])
+
+
+@each_kind
 def test_records_that_there_are_not(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "file", pa.table({"n": range(10)}))
     reader = opened(path, tmp_path)

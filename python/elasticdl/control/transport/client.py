@@ -134,5 +134,6 @@ class JobClient:
         if (refused := refusal(error, self._grpc)) is not None:
             return BadSetting(refused)
         return MasterAway(
-            "the job's master does not answer: it is starting again, or the job has just ended; try again in a moment"
+            "the job's master does not answer: it is starting again, is stopped or very busy, or the job has just ended; "
+            "try again in a moment"
         )

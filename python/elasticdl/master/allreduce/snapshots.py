@@ -90,10 +90,12 @@ class Snapshots:
         return replace(self, parts=left, written=None), [said]
 
     def in_view(self) -> tuple[Snapshots, Sequence[Announce]]:
-        """D6: return what holds when a view begins, and what people hear: what the one before has not saved is given up."""
-        said = [
-            self._unsaved(cut, "the group has changed meanwhile; the next one follows") for cut in self.parts
-        ]
+        """D6: return what holds when a view begins, and what people hear: what the one before has not saved is given up.
+
+        They have asked for checkpoints; of snapshots, which are the job's own affair, the next one does as well.
+        """
+        why = "the group has changed meanwhile; the next one follows"
+        said = [self._unsaved(cut, why) for cut in self.parts] if self.lasting else []
         return replace(self, parts={}, writing=None, written=None, spoilt=frozenset()), said
 
     def awaited(self, now: float) -> Snapshots:

@@ -46,6 +46,10 @@ const SCAN_BUFFER: usize = 256 << 10;
 pub enum Error {
     #[error("can't read {path}: {source}")]
     Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} is gone, or this process can't see it; data must not change while a job runs, put it back and start the job again"
+    )]
+    Gone { path: PathBuf },
     #[error("can't write the index {path}: {source}")]
     IndexUnwritable { path: PathBuf, source: io::Error },
     #[error("the index {path} can't be used: {what}")]
@@ -111,7 +115,13 @@ pub fn fingerprint_of(path: &Path) -> Result<Fingerprint> {
         .map_err(|source| unreadable(path, source))
 }
 
+/// Says why a file of the data can't be read, of which its name was found before.
 fn unreadable(path: &Path, source: io::Error) -> Error {
+    if source.kind() == io::ErrorKind::NotFound {
+        return Error::Gone {
+            path: path.to_owned(),
+        };
+    }
     Error::Unreadable {
         path: path.to_owned(),
         source,
