@@ -28,10 +28,10 @@ from elasticdl.control.protocol.view import MemberId, Peer
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.spec.jobspec import OnNaN
 from elasticdl.worker.events import Connected, Exit, News, ProgramError, Received
+from elasticdl.worker.keptnotes import KeptNotes
 from elasticdl.worker.loop.control import Left
 from elasticdl.worker.loop.plain import PlainJob
 from elasticdl.worker.loop.session import JobSession
-from elasticdl.worker.printedlines import PrintedLines
 from elasticdl.worker.steprecorder import StepRecorder
 from tests.core.members import member, open_endpoint
 from tests.worker.synchronous import SECONDS
@@ -54,7 +54,7 @@ class PlayedProcess:
         self.beats: list[tuple[int, ...]] = []
         self.heart = SimpleNamespace(set=lambda *beat: self.beats.append(beat), alive=lambda: None)
         self.recorder = StepRecorder(self.send)
-        self.lines = PrintedLines(self.note)
+        self.kept = KeptNotes(self.send)
         self.said: list[MemberMessage] = []
         self.left: list[Exit] = []
         self.reported: list[ProgramError] = []

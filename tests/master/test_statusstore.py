@@ -117,7 +117,26 @@ def test_a_master_that_cannot_begin_says_so_too() -> None:
     assert history.texts[EVENTS] == told(1).to_line()
 
 
-def test_what_could_not_be_read_is_not_written_over() -> None:
+def test_a_new_master_waits_for_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no figures of the time before it, its summary would be wrong for the rest of the job."""
+    monkeypatch.setattr(statusstore, "_PERIOD", 0.01)
+    history = Shelf()
+    history.texts[EVENTS] = told(1).to_line()
+    read, answers = history.read, iter([False, False, True])
+
+    def unsure() -> tuple[dict[str, str], str]:
+        if not next(answers, True):
+            raise OSError("no answer")
+        return read()
+
+    history.read = unsure  # type: ignore[method-assign]
+    store = ObjectStatusStore(Shelf(), history, lambda line: None, lambda event: None)
+    assert store.recall() == [told(1)]
+    store.conclude({})
+
+
+def test_what_could_not_be_read_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statusstore, "_RECALL_SECONDS", 0.0)
     shelf, history = Shelf(), Shelf()
     history.texts[EVENTS] = told(1).to_line()
     read, answers = history.read, iter([False, False, True])
@@ -155,3 +174,21 @@ def test_old_events_make_room_for_new_ones() -> None:
     assert len(shelf.texts[EVENTS]) <= EVENTS_LIMIT
     assert json.loads(kept[-1])["text"] == "event 5000"
     assert len(kept) > 1000
+
+
+@pytest.mark.parametrize("kind", [EventKind.SNAPSHOT, EventKind.EVALUATED, EventKind.NOTE])
+def test_what_is_counted_outlives_what_passes(kind: EventKind) -> None:
+    """A snapshot each ten seconds fills the object in six hours; then the losses before were forgotten."""
+    shelf = Shelf()
+    store = ObjectStatusStore(Shelf(), shelf, lambda line: None, lambda event: None)
+    counted = (EventKind.JOINED, EventKind.STEP, EventKind.LOST, EventKind.RECOVERED, EventKind.VIEW)
+    for one in counted:
+        store.tell(HistoryEvent(JobEvent(1.0, one, "worker-0-1", 1, 1, f'"kind": "{kind}"')))
+    for number in range(1, 5001):
+        store.tell(replace(told(number), event=replace(told(number).event, kind=kind)))
+    store.conclude({})
+    kept = [json.loads(line) for line in shelf.texts[EVENTS].splitlines()]
+    assert [line["kind"] for line in kept[: len(counted)]] == list(counted)
+    assert {line["kind"] for line in kept[len(counted) :]} == {kind}
+    assert kept[-1]["text"] == "event 5000"
+    assert 0.99 * EVENTS_LIMIT < len(shelf.texts[EVENTS]) <= EVENTS_LIMIT

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     AtGate,
     Evaluated,
@@ -32,6 +33,7 @@ from elasticdl.master.core import events
 from elasticdl.master.core.records import (
     CheckpointRecord,
     EpochRecord,
+    ErrorRecord,
     EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
@@ -127,15 +129,54 @@ def job() -> Job:
     return made
 
 
-def test_a_program_error_before_the_first_task_fails_the_job_which_says_so(job: Job) -> None:
-    told = job.hear(
-        1, ProgramFailed("program", "KeyError at model.py", "", "KeyError: 'c' (line 3 of model.py)")
-    )
-    (append,) = (one for one in told if isinstance(one, events.Append))
-    assert isinstance(append.record, FailedRecord)
-    assert append.record.reason == (
-        "worker-1-1 failed before the first task was done: KeyError: 'c' (line 3 of model.py)"
-    )
+ERROR = ProgramFailed("program", "KeyError at model.py", "", "KeyError: 'c' (line 3 of model.py)")
+FIRST_ERROR = FailedRecord(
+    "worker-1-1 failed before the first task was done: KeyError: 'c' (line 3 of model.py)",
+    "program",
+    "worker-1-1",
+    ERROR.traceback,
+)
+
+
+def appended(told: list[events.Instruction]) -> list[Record]:
+    return [one.record for one in told if isinstance(one, events.Append)]
+
+
+def test_a_program_error_before_the_first_task_fails_the_job_which_says_so() -> None:
+    job = Job(TaskKind.EVALUATE, records=())
+    job.give(events.DataFound(SHARDS, ()))
+    job.join(1)
+    assert appended(job.hear(1, ERROR)) == [FIRST_ERROR]
+
+
+@pytest.mark.parametrize("kind", [TaskKind.EVALUATE, TaskKind.PREDICT])
+def test_another_master_fails_no_job_of_which_somebody_may_have_done_a_task(kind: TaskKind) -> None:
+    later = Job(kind)
+    later.join(1)
+    assert appended(later.hear(1, ERROR)) == []
+    later.join(2)
+    assert appended(later.hear(2, TaskResult(STATE, 0, bytes(8) if kind == TaskKind.EVALUATE else b""))) == [
+        ErrorRecord("worker-1-1", "KeyError at model.py")
+    ]
+
+
+def test_another_master_waits_for_a_first_task_no_longer_than_a_connection_takes(job: Job) -> None:
+    assert appended(job.hear(1, ERROR)) == []
+    job.now = Times().alone
+    assert appended(job.give(events.Tick())) == [FIRST_ERROR]
+
+
+def test_an_error_that_was_forgiven_came_after_a_first_task() -> None:
+    records = (EpochRecord(1), ShardsRecord(SHARDS, ()), ErrorRecord("worker-0-1", "another one"))
+    later = Job(TaskKind.EVALUATE, records=records)
+    later.join(1)
+    assert appended(later.hear(1, ERROR)) == [ErrorRecord("worker-1-1", "KeyError at model.py")]
+
+
+@pytest.mark.parametrize("kind", ["bad-input", "nan", "storage"])
+def test_another_master_fails_a_job_at_once_of_which_nobody_could_do_more(job: Job, kind: str) -> None:
+    (record,) = appended(job.hear(1, replace(ERROR, kind=kind)))
+    assert isinstance(record, FailedRecord)
 
 
 def test_each_worker_gets_a_task_and_the_next_one_and_the_metrics_come_last(job: Job) -> None:

@@ -111,6 +111,37 @@ class Full:
         pass
 
 
+class Flushed:
+    """A file that says when it is flushed."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.flushed = threading.Event()
+
+    def write_event(self, one: Any) -> None:
+        self.written.append(one.step)
+
+    def flush(self) -> None:
+        self.flushed.set()
+
+    def close(self) -> None:
+        pass
+
+
+def test_metrics_of_an_evaluation_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master may be killed at any moment, and the next one does not write what this one has told."""
+    monkeypatch.setattr(eventfiles, "_FLUSH_SECONDS", 1000.0)
+    file = Flushed()
+    files = EventFiles(tmp_path, Clock(), lambda directory, number: file)
+    files.progress(1, 0.5)
+    files.event(event(1000.5, EventKind.EVALUATED, step=2, values=(("val_loss", 1.5),)))
+    assert file.flushed.wait(30)
+    assert file.written == [1, 2]
+    files.close()
+
+
 def test_a_full_volume_costs_values_and_a_further_file_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

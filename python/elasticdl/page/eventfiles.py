@@ -36,6 +36,8 @@ class _Scalar(NamedTuple):
     value: float
     step: int
     time: float
+    rare: bool
+    """It is written at once: the next master would not write it."""
 
 
 class EventFiles:
@@ -69,7 +71,7 @@ class EventFiles:
         """Take metrics of an evaluation; those of a time before this life of the master are in an earlier file."""
         if event.kind == EventKind.EVALUATED and event.time >= self._began:
             for name, value in event.values:
-                self._put(name, value, event.step)
+                self._put(name, value, event.step, rare=True)
         if event.kind in (EventKind.VIEW, EventKind.ROLLED_BACK):
             self._step = min(self._step, event.step)
 
@@ -96,9 +98,9 @@ class EventFiles:
         self._waiting.put(None)
         self._thread.join(_CLOSE_SECONDS)
 
-    def _put(self, tag: str, value: float, step: int) -> None:
+    def _put(self, tag: str, value: float, step: int, *, rare: bool = False) -> None:
         if self._waiting.qsize() < _MOST_WAITING:
-            self._waiting.put(_Scalar(tag, value, step, self._now()))
+            self._waiting.put(_Scalar(tag, value, step, self._now(), rare))
 
     # ------------------------------------------------------------------ the thread
 
@@ -120,7 +122,7 @@ class EventFiles:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._files += 1
         writer = self._open(self._directory, self._files)
-        flushed_at, is_flushed = time.monotonic(), True
+        flushed_at, is_flushed, at_once = time.monotonic(), True, False
         while True:
             try:
                 scalar = self._waiting.get(timeout=_FLUSH_SECONDS)
@@ -131,8 +133,8 @@ class EventFiles:
                     writer.close()
                     return
                 writer.write_event(_event(scalar))
-                is_flushed = False
-            if not is_flushed and time.monotonic() - flushed_at >= _FLUSH_SECONDS:
+                is_flushed, at_once = False, scalar.rare
+            if not is_flushed and (at_once or time.monotonic() - flushed_at >= _FLUSH_SECONDS):
                 writer.flush()
                 flushed_at, is_flushed = time.monotonic(), True
 

@@ -58,7 +58,7 @@ from elasticdl.worker.events import (
     Received,
     Tick,
 )
-from elasticdl.worker.printedlines import PrintedLines
+from elasticdl.worker.keptnotes import KeptNotes
 from elasticdl.worker.steprecorder import StepRecorder
 from elasticdl.worker.storagenotes import StorageNotes
 
@@ -66,6 +66,8 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 """How often unanswered messages are repeated; a lost connection repeats them at once."""
+_COUNTED = (EventKind.BAD_RECORD, EventKind.IDLE_STEP)
+"""Notes that the job's summary counts: none may be missing because there was no master."""
 _LEAVE_SECONDS = 5.0
 """How long the main thread may take to end by itself once the member has ended; after that the process goes."""
 
@@ -90,7 +92,7 @@ class MemberProcess:
         checkpoint: manifest of the checkpoint with whose weights the job evaluates or predicts, as the master says it.
         heart: sends heartbeats.
         storage: says when storage does not answer.
-        lines: what the program prints for the whole job.
+        kept: says what must not be missing, also after a time without a master.
         recorder: records steps that somebody has asked for.
     """
 
@@ -120,7 +122,7 @@ class MemberProcess:
             )
         )
         self.storage = StorageNotes(self.send)
-        self.lines = PrintedLines(self.note)
+        self.kept = KeptNotes(lambda note: self._stream.send(note))
         self.recorder = StepRecorder(self.send)
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self.id, self._on_stream, place.identity
@@ -155,7 +157,7 @@ class MemberProcess:
                     self._stream.send(found)
                 self._send_warning()
                 self.storage.connected()
-                self.lines.connected()
+                self.kept.connected()
                 self._give(Connected())
             case StreamClosed():
                 with self._lock:
@@ -191,7 +193,10 @@ class MemberProcess:
     # ------------------------------------------------------------------ what is said
 
     def send(self, message: MemberMessage) -> bool:
-        """Send a message; return whether there was a connection."""
+        """Send a message, or keep it for the next connection if it is counted; return False if it was dropped."""
+        if isinstance(message, Note) and message.kind in _COUNTED:
+            self.kept.add(message)
+            return True
         return self._stream.send(message)
 
     def note(self, text: str) -> bool:

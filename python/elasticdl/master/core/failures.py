@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from elasticdl.control.protocol.messages import ProgramFailed
 from elasticdl.master.core.records import ErrorRecord, FailedRecord, Journal
 
+_FOR_ALL = ("bad-input", "nan", "storage")
+"""Kinds with which nobody else would have more success: the others see the same data and numbers, or ask the same server."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -23,6 +26,8 @@ def next_record(
     relaunches: int,
     has_committed: Callable[[], bool],
     first: str,
+    *,
+    hears_more: bool,
 ) -> FailedRecord | ErrorRecord | None:
     """Return the record of the first failure that has none (D10: a program error is a record before it is an answer).
 
@@ -32,9 +37,12 @@ def next_record(
         relaunches: program errors per worker index that do not fail the job.
         has_committed: tells whether there is a first result, as a step that changed the model.
         first: which that is, for people: "the first step was committed".
+        hears_more: this master is new, and others may say yet that there is a first result; what depends on that waits for them.
     """
     for failure in failures:
         if any(record.worker == failure.name for record in journal.errors):
+            continue
+        if hears_more and failure.error.kind not in _FOR_ALL and not has_committed():
             continue
         reason = _fails_job(failure, journal, relaunches, has_committed, first)
         if reason is not None:
@@ -51,8 +59,8 @@ def _fails_job(
     what = _first_line(error.traceback) or error.signature
     if error.kind == "bad-input":
         return f"{who}: {what}"
-    if error.kind in ("nan", "storage"):
-        return what  # nobody else would have more success: the others see the same numbers, or ask the same server
+    if error.kind in _FOR_ALL:
+        return what
     # Who could not write it, and how often, does not matter to the person who has to make room.
     unwritable = what if error.kind == "unwritable" else ""
     if not has_committed():

@@ -427,11 +427,11 @@ class MasterCore:
             return self
         requests, said = self.requests.scale_put_off(why)
         out += said
-        return replace(self, requests=requests)._answer_stop(why, out)
+        return replace(self, requests=requests)._answer_stop(now, why, out)
 
-    def _answer_stop(self, why: str, out: Out) -> Self:
+    def _answer_stop(self, now: float, why: str, out: Out) -> Self:
         assert self.appending is not None, "a journal is stuck with a record"
-        failure = self._wanted_failure()
+        failure = self._wanted_failure(now)
         asked = failure.reason if isinstance(failure, FailedRecord) else self.requests.stop
         if asked is None:
             return self
@@ -474,7 +474,7 @@ class MasterCore:
         if not self._may_append():
             return None
         return (
-            self._wanted_failure()
+            self._wanted_failure(now)
             or self._wanted_finish()
             or self.requests.stop_record(self.journal)
             or self.requests.scale_record()
@@ -567,10 +567,16 @@ class MasterCore:
         """D10: note a program error."""
         return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
 
-    def _wanted_failure(self) -> Record | None:
-        relaunches = self.settings.relaunches
+    def _wanted_failure(self, now: float) -> Record | None:
+        settings, is_new = self.settings, now - self.started_at < self.settings.times.alone
         record = next_record(
-            self.failures.values(), self.journal, relaunches, self._has_committed, self.first
+            self.failures.values(),
+            self.journal,
+            settings.relaunches,
+            # An error of which the worker was started once more came after a first result.
+            lambda: bool(self.journal.errors) or self._has_committed(),
+            self.first,
+            hears_more=self.journal.epoch > 1 and is_new,
         )
         asked = self.give_up
         if record is None and asked is not None:

@@ -145,7 +145,8 @@ class EventHistory:
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)
             case EventKind.IDLE_STEP:
-                self._idle_steps.add(event.step)
+                # Members of a view say the same of one step; without one each worker counts its own.
+                self._idle_steps.add((event.step, "" if event.view else event.worker))
             case EventKind.JOINED:
                 self.joined.add(event.worker)
                 if self.first_joined_at is None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -29,10 +30,27 @@ STATUS, TOLD, SUMMARY, CURVES = "status", "told", "summary", "curves"
 EVENTS = "events"
 """The text of the second."""
 EVENTS_LIMIT = 400_000
-"""Bytes of events that an object keeps; older ones go first."""
+"""Bytes of events that an object keeps; older ones go first, and those of `_PASSING` before all others."""
 _DETAILS = frozenset({EventKind.SEALED, EventKind.COMMITTED_FIRST, EventKind.DIGEST})
 """Events of each member in each change of the group: in a large one they would drive out all others. The master's log has them."""
+_PASSING = frozenset(
+    f'"kind": "{kind}"'
+    for kind in (
+        EventKind.SNAPSHOT,
+        EventKind.EVALUATED,
+        EventKind.NOTE,
+        EventKind.LAUNCHED,
+        EventKind.SERVING,
+        EventKind.HEALING,
+        EventKind.HEALED,
+        EventKind.COPYING,
+        EventKind.COPIED,
+    )
+)
+"""How lines look that no figure of a summary is made of. A text can't look like that, as its quotation marks are escaped."""
 _PERIOD = 1.0
+_RECALL_SECONDS = 10.0
+"""How long a new master waits for a cluster that does not answer, to know what those before it told."""
 _LAST_SECONDS = 30.0
 
 
@@ -51,13 +69,27 @@ def headline(status: JobStatus) -> str:
     return ", ".join(parts)
 
 
+def _is_passing(line: str) -> bool:
+    return any(kind in line for kind in _PASSING)
+
+
 def _newest(lines: list[str]) -> list[str]:
-    """Return the last lines, as many as an object keeps."""
-    size, first = sum(map(len, lines)), 0
-    while size > EVENTS_LIMIT:
-        size -= len(lines[first])
-        first += 1
-    return lines[first:]
+    """Return the lines that an object keeps, in their order.
+
+    The figures of the next master are made of them: a job that told of a snapshot every ten seconds would soon have no loss left.
+    """
+    excess = sum(map(len, lines)) - EVENTS_LIMIT
+    for may_go in (_is_passing, bool):
+        if excess <= 0:
+            break
+        kept = []
+        for line in lines:
+            if excess > 0 and may_go(line):
+                excess -= len(line)
+            else:
+                kept.append(line)
+        lines = kept
+    return lines
 
 
 class StatusStore(Protocol):
@@ -187,9 +219,18 @@ class ObjectStatusStore:
         self._thread.start()
 
     def recall(self) -> list[HistoryEvent]:
-        """Read the events. What can't be read now is read before it is written over."""
-        with contextlib.suppress(OSError):
-            self._read_before()
+        """Read the events, for some seconds if the cluster does not answer. What can't be read now is read before it is written over."""
+        until = time.monotonic() + _RECALL_SECONDS
+        while True:
+            try:
+                self._read_before()
+            except OSError as error:
+                _log.info("what was reported before can't be read: %s", error)
+            else:
+                break
+            if time.monotonic() >= until:
+                break
+            time.sleep(_PERIOD)
         return _events_of(self._before or ())
 
     def recall_curves(self) -> str:

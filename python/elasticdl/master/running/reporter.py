@@ -94,10 +94,10 @@ class Reporter:
         now = self.history.next_time(time.time())
         told = HistoryEvent(JobEvent(now, kind, worker, view, step, text, seconds, values), cause, redone)
         self.history.tell(told)
+        self._store.tell(told)  # first: the next master must know of what people have seen
         self._publish(told.event)
         _log.info("%s: %s", kind, text)
         self.changed = True
-        self._store.tell(told)
 
     def note(self, text: str) -> None:
         """Tell people what is of no other kind."""
