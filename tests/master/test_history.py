@@ -50,6 +50,17 @@ def test_a_torn_line_is_none(item: HistoryEvent, data: st.DataObject) -> None:
     assert event_from_line(line[: data.draw(st.integers(0, len(line) - 3))]) is None
 
 
+def test_members_of_a_view_say_the_same_of_an_idle_step_and_others_count_their_own() -> None:
+    history = EventHistory(0.0)
+    for worker in ("worker-0-1", "worker-1-1"):
+        history.tell(HistoryEvent(event(EventKind.IDLE_STEP, 1.0, worker, 5)))
+    assert history.summary(2.0)["idle_steps"] == 1
+    history = EventHistory(0.0)
+    for worker in ("worker-0-1", "worker-1-1"):
+        history.tell(HistoryEvent(replace(event(EventKind.IDLE_STEP, 1.0, worker, 5), view=0)))
+    assert history.summary(2.0)["idle_steps"] == 2
+
+
 def test_the_rate_of_slow_steps_is_steady() -> None:
     history = EventHistory(0.0)
     rates = []

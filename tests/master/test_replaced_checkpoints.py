@@ -28,9 +28,10 @@ def write(directory: Path, number: int) -> Path:
     return folder / NAME
 
 
+@pytest.mark.parametrize("by", ["the master that saved", "another master"])
 @pytest.mark.parametrize("kind", ["servers", "group"])
 def test_they_are_removed_at_the_end_at_the_latest(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         f"elasticdl.master.running.{'ps' if kind == 'servers' else 'allreduce'}.in_background",
@@ -44,33 +45,19 @@ def test_they_are_removed_at_the_end_at_the_latest(
         "keep_checkpoint_max": 1,
     }
     spec = build(from_arguments({**given, "num_ps_pods": 2} if kind == "servers" else given))
-    past = Past((), 0, (), (), ())
     manifests = [write(directory, number) for number in (1, 2, 3)]
-    if kind == "servers":
-        strategy: Any = PsStrategy(spec, "job", directory, past)
-        strategy.after_append(cast(Any, None), SavedRecord(3, str(manifests[2])), cast(Any, None))
+    saved: SavedRecord | SnapshotRecord = SavedRecord(3, str(manifests[2]))
+    if kind == "group":
+        saved = SnapshotRecord(ViewId(1), STATE, Position(0, 0, 0, 0), str(manifests[2]), number=3)
+    is_read = by == "another master"
+    past = Past((saved,) if is_read else (), int(is_read), (), (), ())
+    made = PsStrategy if kind == "servers" else AllReduceStrategy
+    strategy: Any = made(spec, "job", directory, past)
+    if is_read:
+        strategy.begin()
     else:
-        strategy = AllReduceStrategy(spec, "job", directory, past)
-        record = SnapshotRecord(ViewId(1), STATE, Position(0, 0, 0, 0), str(manifests[2]), number=3)
         machine = SimpleNamespace(view=SimpleNamespace(snapshot=str(manifests[0])))
-        strategy.after_append(cast(Any, machine), record, cast(Any, None))
+        strategy.after_append(cast(Any, machine), saved, cast(Any, None))
     assert layout.numbers(directory) == [1, 2, 3]
     strategy.drop_snapshots(directory, keeps_result=False)
     assert layout.numbers(directory) == [3]
-
-
-@pytest.mark.parametrize("strategy", [PsStrategy, AllReduceStrategy])
-def test_a_job_that_has_saved_none_removes_none(tmp_path: Path, strategy: Any) -> None:
-    directory = tmp_path / "checkpoints"
-    for number in (1, 2):
-        write(directory, number)
-    given = {
-        "model_def": "m.model",
-        "training_data": "data",
-        "checkpoint_dir": directory,
-        "keep_checkpoint_max": 1,
-    }
-    strategy(build(from_arguments(given)), "job", directory, Past((), 0, (), (), ())).drop_snapshots(
-        directory, keeps_result=False
-    )
-    assert layout.numbers(directory) == [1, 2]

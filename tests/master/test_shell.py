@@ -340,6 +340,17 @@ def test_a_master_without_one_of_its_threads_is_replaced(
     assert "an error in the thread that writes the journal" in job.logs()
 
 
+def test_the_end_is_told_once_also_if_another_master_writes_the_summary(
+    start: Start, tmp_path: Path, dying: Callable[[str], str]
+) -> None:
+    job = start(rows=1000, num_workers=2, master=dying("summary"))
+    finished(job, tmp_path)
+    assert (tmp_path / "flag").exists()
+    lines = (job.place.path / "events.jsonl").read_text().splitlines()
+    ends = [EventKind.FINISHED, EventKind.EXPORTED, EventKind.MASTER]
+    assert [kind for line in lines if (kind := json.loads(line)["kind"]) in ends] == ends
+
+
 def test_a_master_that_stands_still_suspects_nobody(
     start: Start, tmp_path: Path, dying: Callable[[str], str]
 ) -> None:

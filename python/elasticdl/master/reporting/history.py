@@ -111,7 +111,7 @@ class EventHistory:
         self.waiting: dict[str, str] = {}
         self._redone = 0
         self._bad_records: set[str] = set()
-        self._idle_steps: set[int] = set()
+        self._idle_steps: set[tuple[int, str]] = set()
         self._ended_at: float | None = None
 
     def tell(self, told: HistoryEvent) -> None:

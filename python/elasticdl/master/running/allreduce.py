@@ -76,9 +76,10 @@ class AllReduceStrategy:
                 highest = resuming.highest_of(spec, self._checkpoint)
         saved = [record for record in past.records if isinstance(record, SnapshotRecord) and record.number]
         if saved:
-            # A master before this one may have died between the record and the name.
+            # A master before this one may have died between the record and the name, or before older ones were removed.
             with contextlib.suppress(OSError):
                 self._publish(saved[-1])
+                self._remove_replaced = self._removal_by(saved[-1])
         return AllReduceMaster(settings(spec, self._snapshots, self._checkpoint, highest))
 
     def _publish(self, record: SnapshotRecord) -> None:
@@ -216,22 +217,26 @@ class AllReduceStrategy:
 
     def _name_snapshot(self, machine: AllReduceMaster, record: SnapshotRecord, actions: Actions) -> None:
         """Give a journalled snapshot its name, and remove those that it replaces."""
-        assert self._snapshots is not None, "nothing is saved without a folder"
         try:
             self._publish(record)
         except OSError as error:
             what = f"{record.path} can't get its name: {error.strerror}"
             actions.tell(EventKind.NOTE, f"{what}; the next master, or the next snapshot, has another try")
             return
-        kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
         # Members of the current view may still be reading theirs.
         spared = (
             {Path(machine.view.snapshot)} if machine.view is not None and machine.view.snapshot else set()
         )
-        self._remove_replaced = functools.partial(
+        self._remove_replaced = self._removal_by(record)
+        in_background(self._remove_replaced, spared)
+
+    def _removal_by(self, record: SnapshotRecord) -> Callable[[Collection[Path]], object]:
+        """Return what removes the snapshots that one replaces."""
+        assert self._snapshots is not None, "nothing is saved without a folder"
+        kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
+        return functools.partial(
             checkpoints.remove_older_of_group, self._snapshots, kept, record.number, record.state.step
         )
-        in_background(self._remove_replaced, spared)
 
     def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
         if machine.schedule is not None:

@@ -69,7 +69,18 @@ class PsStrategy:
             self._checkpoint = resuming.open_checkpoint(spec, verify=True)
             if self._checkpoint is not None or not past.length:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
+        saved = [record for record in past.records if isinstance(record, SavedRecord)]
+        if saved:
+            self._remove_replaced = self._removal_by(
+                saved[-1]
+            )  # a master before this one may not have come to it
         return PsMaster(settings(spec, self._snapshots, self._checkpoint, highest))
+
+    def _removal_by(self, record: SavedRecord) -> Callable[[], object]:
+        """Return what removes the snapshots that one replaces."""
+        directory = Path(record.path).parent.parent
+        kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
+        return partial(checkpoints.remove_older, directory, kept, record.number)
 
     # ------------------------------------------------------------------ what people see
 
@@ -216,9 +227,7 @@ class PsStrategy:
         ):
             actions.tell(EventKind.NOTE, self._checkpoint.passed_over)
         if isinstance(record, SavedRecord):
-            directory = Path(record.path).parent.parent
-            kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
-            self._remove_replaced = partial(checkpoints.remove_older, directory, kept, record.number)
+            self._remove_replaced = self._removal_by(record)
             in_background(self._remove_replaced)
 
     def complete_audit(self, machine: PsMaster, record: FinishedRecord) -> None:

@@ -23,6 +23,8 @@ _LONG = 0.005
 """Seconds: a status that takes so long is shown less often."""
 _REST = 10
 """Times as long as the last one took, nothing but what is due is shown after it."""
+_ONCE = (EventKind.FINISHED, EventKind.FAILED, EventKind.EXPORTED)
+"""What each master that reads the job's end does, and one of them tells."""
 _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 
@@ -64,6 +66,7 @@ class Reporter:
         self._server = server
         self._snapshots_last = snapshots_last
         self._told_ends: set[str] = set()
+        self._told_once: set[EventKind] = set()
         self._status_at = self._took = 0.0
         self._indexing_at = 0.0
         self._next_snapshot_at = 0.0
@@ -73,6 +76,8 @@ class Reporter:
         for one in told:
             if one.event.kind == EventKind.ENDED:
                 self._told_ends.add(one.event.worker)
+            if one.event.kind in _ONCE:
+                self._told_once.add(one.event.kind)
             self.history.tell(one)
             self._publish(one.event)
         self.tell(EventKind.MASTER, "the master is back and has read its journal")
@@ -90,7 +95,9 @@ class Reporter:
         redone: int = 0,
         values: tuple[tuple[str, float], ...] = (),
     ) -> None:
-        """Tell people of an event."""
+        """Tell people of an event, if no master before this one has told it for good."""
+        if kind in self._told_once:
+            return
         now = self.history.next_time(time.time())
         told = HistoryEvent(JobEvent(now, kind, worker, view, step, text, seconds, values), cause, redone)
         self.history.tell(told)
