@@ -50,6 +50,33 @@ def test_a_torn_line_is_none(item: HistoryEvent, data: st.DataObject) -> None:
     assert event_from_line(line[: data.draw(st.integers(0, len(line) - 3))]) is None
 
 
+def test_who_has_died_is_lost_also_if_the_master_that_knew_was_killed_before_it_told() -> None:
+    history = EventHistory(0.0)
+    ends = {
+        "worker-0-1": "killed by SIGKILL",
+        "worker-1-1": "released",
+        "worker-2-1": "exit code 0",
+        "worker-3-1": "killed by SIGTERM",
+        "ps-0-1": "out of memory",
+    }
+    for name in ends:
+        history.tell(HistoryEvent(event(EventKind.JOINED, 1.0, name)))
+    history.tell(HistoryEvent(event(EventKind.DRAINED, 2.0, "worker-3-1")))
+    for name, cause in {**ends, "worker-4-1": "exit code 1"}.items():  # the last one has never joined
+        history.tell(HistoryEvent(event(EventKind.ENDED, 3.0, name), cause))
+    assert history.summary(4.0)["members"] == {"drained": 1, "lost": 1}
+    assert history.servers == {"drained": 0, "lost": 1}
+    history.tell(HistoryEvent(event(EventKind.LOST, 3.0, "worker-0-1")))
+    assert history.summary(4.0)["members"] == {"drained": 1, "lost": 1}
+
+
+def test_who_ends_with_the_job_is_not_lost() -> None:
+    history = EventHistory(0.0)
+    for kind in (EventKind.JOINED, EventKind.FAILED, EventKind.ENDED):
+        history.tell(HistoryEvent(event(kind, 1.0, "worker-0-1"), "exit code 1"))
+    assert history.summary(2.0)["members"] == {"drained": 0, "lost": 0}
+
+
 def test_members_of_a_view_say_the_same_of_an_idle_step_and_others_count_their_own() -> None:
     history = EventHistory(0.0)
     for worker in ("worker-0-1", "worker-1-1"):

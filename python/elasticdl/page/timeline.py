@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.control.protocol.status import IN_ORDER, EventKind, JobEvent
 
 MOST_SPANS = 1000
 """Of all rows; the oldest go first."""
@@ -27,8 +27,6 @@ _MARKED = frozenset(
     }
 )  # fmt: skip
 """Kinds of events that concern the whole job."""
-_IN_ORDER = frozenset({"released", "exit code 0"})
-"""Causes of an end that is none of a fault."""
 
 
 class Phase(StrEnum):
@@ -108,9 +106,7 @@ class Timeline:
             case EventKind.LOST | EventKind.EVICTED | EventKind.REPLACED:
                 self._lose(event)
             case EventKind.ENDED:
-                in_order = self._ended_at is not None or any(
-                    event.text.endswith(cause) for cause in _IN_ORDER
-                )
+                in_order = self._ended_at is not None or any(event.text.endswith(cause) for cause in IN_ORDER)
                 if in_order:
                     self._end(event)
                 else:

@@ -85,6 +85,10 @@ class JobStatus:
     snapshot: int = 0
 
 
+IN_ORDER = frozenset({"released", "exit code 0"})
+"""Causes of an end that is none of a fault."""
+
+
 class EventKind(StrEnum):
     """What an event of a job is about; what people read is its text."""
 

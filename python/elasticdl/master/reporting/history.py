@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.protocol.status import EventKind, JobEvent, values_from_json
+from elasticdl.control.protocol.status import IN_ORDER, EventKind, JobEvent, values_from_json
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.files import reading
@@ -104,9 +104,10 @@ class EventHistory:
         """From when on, in monotonic seconds, all workers may have said what they have done; None: since the next figures come."""
         self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
         self._ends: dict[str, str] = {}
-        self._counts = {"drained": 0, "lost": 0}
-        self._servers = {"drained": 0, "lost": 0}
-        self._gone: set[str] = set()
+        self._left: dict[str, str] = {}
+        """How processes have left, as one of their masters has told."""
+        self._died: set[str] = set()
+        """Names of processes that have ended before the job, and not in order."""
         self.unsaved = 0
         self.waiting: dict[str, str] = {}
         self._redone = 0
@@ -133,6 +134,8 @@ class EventHistory:
                 )
             case EventKind.ENDED:
                 self._ends[event.worker] = told.cause
+                if self._ended_at is None and told.cause not in IN_ORDER:
+                    self._died.add(event.worker)
                 self.waiting.pop(event.worker, None)
             case EventKind.WAITING:
                 self.waiting[event.worker] = event.text
@@ -152,10 +155,8 @@ class EventHistory:
                 if self.first_joined_at is None:
                     self.first_joined_at = event.time
             case EventKind.DRAINED | EventKind.LOST | EventKind.EVICTED:
-                counts = self._servers if event.worker.startswith(Role.PS) else self._counts
-                if event.worker not in self._gone:  # the next master may find out once more what one has told
-                    counts["drained" if event.kind == EventKind.DRAINED else "lost"] += 1
-                self._gone.add(event.worker)
+                # The next master may find out once more what one has told.
+                self._left.setdefault(event.worker, "drained" if event.kind == EventKind.DRAINED else "lost")
             case EventKind.UNSAVED:
                 self.unsaved += 1
             case EventKind.FINISHED | EventKind.FAILED:
@@ -164,7 +165,13 @@ class EventHistory:
     @property
     def servers(self) -> dict[str, int]:
         """Return how many parameter servers were drained, and how many lost."""
-        return dict(self._servers)
+        return self._how_left(servers=True)
+
+    def _how_left(self, *, servers: bool) -> dict[str, int]:
+        """Return how many servers, or workers, were drained, and how many lost, also if the master that knew it was killed before it told."""
+        left = {**dict.fromkeys(self._died & self.joined, "lost"), **self._left}
+        hows = [how for name, how in left.items() if name.startswith(Role.PS) == servers]
+        return {how: hows.count(how) for how in ("drained", "lost")}
 
     def next_time(self, now: float) -> float:
         """Return a time for an event at `now` that is later than that of the last one."""
@@ -245,7 +252,7 @@ class EventHistory:
             "redone_steps": self._redone,
             "bad_records": len(self._bad_records),
             "idle_steps": len(self._idle_steps),
-            "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
+            "members": self._how_left(servers=False),
             "recoveries": [self._explained(recovery) for recovery in self._recoveries],
             "loss": self.loss,
             "seconds": round(now - self._submitted_at, 3),
