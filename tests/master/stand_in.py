@@ -1,7 +1,7 @@
 """A worker without a framework: the real process, loop, member and data plane around a model of integers.
 
 `STAND_IN_STEP` is the seconds that one chunk takes until the file `STAND_IN_GO` is there; `STAND_IN_FAULTS` says what goes wrong, as
-JSON: process name → kind.
+JSON: process name → kind; one that is `held` is not ready before the file `let` is there.
 """
 
 # ruff: noqa: E402
@@ -58,6 +58,8 @@ class Integers:
             os.kill(os.getpid(), signal.SIGSTOP)
         if FAULT == "never ready":
             threading.Event().wait()
+        while FAULT == "held" and not GO.with_name("let").exists():
+            time.sleep(0.01)
 
     def convert(self, records: Any) -> Any:
         return np.array([float(record) for record in records])

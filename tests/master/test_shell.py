@@ -88,11 +88,12 @@ def joined(job: Job, *names: str) -> None:
 
 def test_killed_workers_are_replaced_one_and_then_all(start: Start, tmp_path: Path) -> None:
     """Below its minimum the job waits, and says what for."""
-    job = start(rows=2000, num_workers="2:2")
+    job = start(rows=2000, num_workers="2:2", faults={"worker-1-2": "held"})
     job.past(10)
     job.kill("worker-1-1")
     reason = job.until(lambda job: job.status and job.status.state == "waiting" and job.status.reason)
     assert reason == "1 of the 2 workers are there that the job needs to train"
+    (tmp_path / "let").touch()
     recovered = job.happened(EventKind.RECOVERED)
     assert recovered.worker == "worker-1-1"
     assert recovered.seconds is not None

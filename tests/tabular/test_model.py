@@ -24,6 +24,7 @@ from elasticdl.keras.adapter import KerasAdapter  # noqa: E402
 from elasticdl.keras.framework import FRAMEWORK  # noqa: E402
 from elasticdl.keras.psadapter import KerasPsAdapter  # noqa: E402
 from elasticdl.spec.jobspec import JobKind, JobSpec  # noqa: E402
+from elasticdl.tabular import modelfile  # noqa: E402
 from elasticdl.tabular.columns import Call, ColumnList, Function, Name  # noqa: E402
 from elasticdl.tabular.inputs import IDS, NUMBERS  # noqa: E402
 from tests.tabular.feeding import fed, loaded  # noqa: E402
@@ -191,6 +192,26 @@ def test_networks_are_trained_evaluated_and_served(target: str, label: str, tmp_
     served = model.serving_model(part)
     found = served({one.column: value for one, value in zip(plan.inputs, _raw(model, table), strict=True)})
     np.testing.assert_allclose(found[expected[-1]], outputs[expected[-1]], rtol=1e-5)
+
+
+def test_each_row_counts_once_in_the_metrics_of_a_number(tmp_path: Path) -> None:
+    """Keras takes one mean of a batch of vectors: the last row of 1,025 counted as much as the 64 of another batch."""
+    table = employees(240)
+    plan = planned(snapshot(tmp_path, table), table, "income")
+    model = loaded(tmp_path, plan)
+    labels = np.array([1.0, 2.0, 3.0, 4.0, 100.0], "float32")
+    outputs = np.array([1.5, 2.0, 2.0, 4.0, 0.0], "float32")
+    errors = np.abs(labels - outputs)
+    expected = {
+        "mean_absolute_error": errors.mean(),
+        "mean_squared_error": np.square(errors).mean(),
+        "root_mean_squared_error": np.sqrt(np.square(errors).mean()),
+    }
+    for name, value in expected.items():
+        found = modelfile.metric(name, model.plan.label)
+        for batch in (slice(0, 4), slice(4, 5)):
+            found.update_state(labels[batch], outputs[batch])
+        assert float(found.result()) == pytest.approx(value, rel=1e-6)
 
 
 def _raw(model: Any, table: pa.Table) -> list[Any]:

@@ -94,6 +94,35 @@ def test_what_a_column_becomes(values: list[Any], kind: pa.DataType | None, expe
     assert Plan.from_json(plan.to_json()) == plan
 
 
+BEYOND = 1 << 53
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("apart", [0, 1, 1000])
+def test_integers_that_are_one_float_are_no_category_and_no_constant(sign: int, apart: int) -> None:
+    """Numbers of a snowflake, or nanoseconds, were merged with their neighbours, and shops of eight numbers had "the same value"."""
+    given = table(c=[sign * (BEYOND + apart + row % 8) for row in range(ROWS)])
+    (reason,) = (one for one in plan_of(given).reasons if one.column == "c")
+    assert reason.becomes == "left out"
+    assert "integers beyond 2⁵³" in reason.why
+    assert 'CAST("c" AS VARCHAR)' in reason.why
+    with pytest.raises(BadInput, match="the label 'c' has integers beyond 2⁵³.*AS DOUBLE"):
+        plan_of(given, "c")
+    for asked in (Call(F.CATEGORIZE, (Name("c"),)), Call(F.EMBEDDING, (Name("c"),), (4,))):
+        with pytest.raises(BadSetting, match="c has integers beyond 2⁵³.*HASH_BUCKET"):
+            plan_of(given, columns=column_list(asked, Name("x")))
+    hashed = plan_of(given, columns=column_list(Call(F.HASH_BUCKET, (Name("c"),), (50,)), Name("x"))).ids
+    assert [(one.source, one.size) for one in hashed if one.name == "c"] == [(IdSource.HASH, 50)]
+    listed = plan_of(table(c=[[sign * (BEYOND + row % 8)] * (row % 3) for row in range(ROWS)])).ids
+    assert [one.source for one in listed if one.name == "c"] == [IdSource.HASH]
+
+
+def test_integers_below_are_told_apart() -> None:
+    given = table(c=[BEYOND - 8 + row % 8 for row in range(ROWS)])
+    assert became(plan_of(given), "c") == "category"
+    assert plan_of(given, "c").label.classes == tuple(range(BEYOND - 8, BEYOND))
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [

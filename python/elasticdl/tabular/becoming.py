@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from elasticdl.spec.databases import quoted
 from elasticdl.tabular.features import IdFeature, IdSource, Input, NumberFeature, Reason, Transform
 from elasticdl.tabular.kinds import Kind
 from elasticdl.tabular.spread import Moments, Values
@@ -32,6 +33,7 @@ _WORDS = 3.0
 _CHARACTERS = 12.0
 """Characters on average, from which on a text of ideographs is more than a name."""
 _MOST_HASHED = 1 << 24
+BLURRED = "integers beyond 2⁵³, of which floats are the same for neighbours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,11 @@ def power_of_two(count: int) -> int:
     return int(min(_MOST_HASHED, 1 << max(0, count - 1).bit_length()))
 
 
+def instead_of_blurred(name: str) -> str:
+    """Say what to select in place of a column of integers beyond 2⁵³."""
+    return f"select categories of it, CAST({quoted(name)} AS VARCHAR), or a number, CAST({quoted(name)} AS DOUBLE)"
+
+
 def integers(values: Values) -> tuple[int, ...]:
     """Return the values of a column of integers, sorted."""
     return tuple(sorted(int(value) for value, _ in values.counts))
@@ -161,6 +168,8 @@ def _constant(name: str) -> Became:
 def _number(name: str, kind: Kind, column: Column) -> Became:
     numbers, values = column.numbers, column.values
     assert numbers is not None, "a column of numbers"
+    if kind is Kind.INTEGER and column.is_blurred:
+        return Became(Reason(name, "left out", f"it has {BLURRED}; {instead_of_blurred(name)}"))
     if _is_constant(column):
         return _constant(name)
     if kind is Kind.INTEGER and values is not None and values.is_complete and values.distinct <= FEW:
@@ -304,7 +313,7 @@ def listed(name: str, inner: Kind, elements: Column, length: int) -> IdFeature |
         seen = vocabulary(values)
         return looked_up(name, IdSource.TEXTS, seen, length) if seen else None
     if inner is not Kind.NUMBER:
-        if values is not None and values.is_complete:
+        if values is not None and values.is_complete and not elements.is_blurred:
             return looked_up(name, IdSource.INTEGERS, integers(values), length)
         assert elements.numbers is not None, "numbers"
         return hashed(name, power_of_two(max(1, elements.numbers.moments.count)), length)

@@ -138,6 +138,11 @@ def _of(kind: type, output: str) -> Any:
             """Add a batch."""
             # of one output a job gives the values themselves
             values = predictions[output] if isinstance(predictions, Mapping) else predictions
-            return super().update_state(labels, values[:, 1] if positive else values, sample_weight)
+            if positive:
+                values = values[:, 1]
+            elif len(values.shape) == 1:
+                # Of vectors Keras takes one mean for each batch, and a last one of few rows would count as much as a full one.
+                labels, values = ops.expand_dims(labels, -1), ops.expand_dims(values, -1)
+            return super().update_state(labels, values, sample_weight)
 
     return OfOutput()

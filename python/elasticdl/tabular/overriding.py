@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from elasticdl.errors import BadSetting
 from elasticdl.spec.nearest import nearest
 from elasticdl.tabular.becoming import (
+    BLURRED,
     LONGEST,
     Became,
     becomes,
@@ -16,6 +17,7 @@ from elasticdl.tabular.becoming import (
     buckets,
     hashed,
     input_name,
+    instead_of_blurred,
     integers,
     listed,
     looked_up,
@@ -279,6 +281,8 @@ class _Table:
             if found is None:
                 raise _refused(name, f"the lists of {name} have no value that is there twice")
             return (found,), (Input(name.name, input_name(name.name), inner is Kind.TEXT, length),)
+        if kind is Kind.INTEGER and column.is_blurred:
+            raise _blurred(name, name)
         if column.values is not None and kind in (Kind.INTEGER, Kind.BOOLEAN):
             return (looked_up(name.name, IdSource.INTEGERS, integers(column.values)),), (
                 plain_input(name.name),
@@ -331,6 +335,8 @@ class _Table:
                 f"{inner} has too many numbers; use HASH_BUCKET({inner}, n) or BUCKET({inner}, n)",
                 inner,
             )
+        if kind is Kind.INTEGER and column.is_blurred:
+            raise _blurred(item, inner)
         kept = replace(values, counts=values.counts[:size]) if size else values
         if kind is Kind.TEXT:
             return (looked_up(name, IdSource.TEXTS, vocabulary(kept, 1)),), given
@@ -431,6 +437,11 @@ class BadColumn(BadSetting):
     def __init__(self, message: str, column: Item) -> None:
         super().__init__(message)
         self.column = column
+
+
+def _blurred(item: Item, column: Name) -> BadColumn:
+    why = f"{column} has {BLURRED}; use HASH_BUCKET({column}, n), or {instead_of_blurred(column.name)}"
+    return _refused(item, why, column)
 
 
 def _refused(item: Item, why: str, place: Item | None = None) -> BadColumn:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from elasticdl.errors import BadData
 from elasticdl.spec.databases import as_written
 from elasticdl.spec.nearest import nearest
-from elasticdl.tabular.becoming import Became, becomes, input_name
+from elasticdl.tabular.becoming import BLURRED, Became, becomes, input_name, instead_of_blurred
 from elasticdl.tabular.columns import ColumnList, Value
 from elasticdl.tabular.features import IdFeature, Input, Label, LabelKind, NumberFeature, Plan, Reason
 from elasticdl.tabular.kinds import Kind, instead, instead_of_label, kind_of
@@ -169,6 +169,8 @@ def _label(field: pa.Field, column: Column | None, task: Task | None) -> Label:
             f"{column.nulls:,} of {column.rows:,} rows have no {name}; add WHERE {written} IS NOT NULL"
             + (f" AND {written} <> ''" if kind is Kind.TEXT else "")
         )
+    if kind is Kind.INTEGER and column.is_blurred:
+        raise BadData(f"the label {name!r} has {BLURRED}; {instead_of_blurred(name)}")
     of = LabelKind(kind.value)
     values = column.values
     few = values is not None and values.is_complete

@@ -33,6 +33,8 @@ _SMALL = 1 << 22
 """Values of a table that is read once: there is a query for each column, and to open files for it takes longer than to count."""
 _FEW = 1_000
 """Distinct numbers that are kept as values."""
+_EXACT = float(1 << 53)
+"""Up to it all integers are floats, and neighbours are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,12 @@ class Column:
     words: Values | None = None
     lengths: tuple[int, int] | None = None
     elements: Column | None = None
+
+    @property
+    def is_blurred(self) -> bool:
+        """Tell whether it has numbers that are counted as their neighbours are, as these are floats: integers beyond 2⁵³."""
+        numbers = self.numbers
+        return numbers is not None and max(-numbers.low, numbers.high) >= _EXACT
 
 
 @dataclass(frozen=True, slots=True)
