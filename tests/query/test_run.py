@@ -17,8 +17,8 @@ import pytest
 import elasticdl
 from elasticdl.audit import audit
 from elasticdl.cli import run as command
-from elasticdl.errors import BadStatement, JobFailed
-from elasticdl.query import jobs, needs, shown, training
+from elasticdl.errors import BadStatement, Interrupted, JobFailed
+from elasticdl.query import jobs, needs, run, shown, training
 from elasticdl.query.registry import Store
 from tests.job.conftest import ELASTICDL, ROOT, Job
 from tests.job.test_evaluation import master_of
@@ -296,6 +296,32 @@ def test_a_difference_between_rows_and_records_fails(folder: Path, monkeypatch: 
     assert not list((folder / "store/doubles").iterdir())
     (kept,) = (folder / "store/.work").iterdir()
     assert (kept / "rows/training").is_dir()
+
+
+@pytest.mark.parametrize("stopped", [Interrupted("interrupt"), KeyboardInterrupt()], ids=["job", "table"])
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (TRAIN, ", and its model is not kept"),
+        ("SELECT * FROM numbers TO PREDICT p.y USING doubles", ""),
+    ],
+    ids=["training", "prediction"],
+)
+def test_who_interrupts_a_statement_hears_what_is_left_of_it(
+    stopped: BaseException,
+    statement: str,
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*given: object, **more: object) -> object:
+        raise stopped
+
+    monkeypatch.setattr(run, "_answer", interrupt)
+    assert command(["sql", statement]) == 130
+    assert capfd.readouterr().err == f"error: interrupted: the statement has ended without a result{said}\n"
+    assert not (folder / "store").exists()
 
 
 def test_a_job_gets_no_password(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from elasticdl.data.readers.recordfiles import open_reader
 from elasticdl.errors import BadData, JobFailed, Unwritable
-from elasticdl.query import snapshot
+from elasticdl.query import check, snapshot
 from elasticdl.query.snapshot import Snapshot, row_group
 from elasticdl.query.source import Source, open_source
 
@@ -255,6 +255,19 @@ def test_types_of_sqlite_that_change_on_the_way(
     assert original["c"] == ["1", "2", "3", "x", "1e+20", "0.1", "7"]
     assert original["d"] == [None] * 7
     assert rows(got.training)["a"].type == pa.float64()
+
+
+def test_a_column_of_nulls_is_what_it_was_in_the_training(sqlite: Any, tmp_path: Path) -> None:
+    got = taken(
+        sqlite("a, b, c", [(None, None, 1)]),
+        "SELECT * FROM t",
+        tmp_path,
+        training=False,
+        numbers=check.numbers({"a": "number", "b": "text", "c": "integer"}),
+    )
+    found = rows(got.training)
+    assert [found[name].type for name in "abc"] == [pa.float64(), pa.string(), pa.int64()]
+    assert found.to_pylist() == [{"a": None, "b": None, "c": 1}]
 
 
 def test_values_without_a_common_type(sqlite: Any, tmp_path: Path) -> None:

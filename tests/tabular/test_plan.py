@@ -106,10 +106,10 @@ def test_integers_that_are_one_float_are_no_category_and_no_constant(sign: int, 
     assert reason.becomes == "left out"
     assert "integers beyond 2⁵³" in reason.why
     assert 'CAST("c" AS VARCHAR)' in reason.why
-    with pytest.raises(BadInput, match="the label 'c' has integers beyond 2⁵³.*AS DOUBLE"):
+    with pytest.raises(BadInput, match=r"the label 'c' has integers beyond 2⁵³.*AS DOUBLE"):
         plan_of(given, "c")
     for asked in (Call(F.CATEGORIZE, (Name("c"),)), Call(F.EMBEDDING, (Name("c"),), (4,))):
-        with pytest.raises(BadSetting, match="c has integers beyond 2⁵³.*HASH_BUCKET"):
+        with pytest.raises(BadSetting, match=r"c has integers beyond 2⁵³.*HASH_BUCKET"):
             plan_of(given, columns=column_list(asked, Name("x")))
     hashed = plan_of(given, columns=column_list(Call(F.HASH_BUCKET, (Name("c"),), (50,)), Name("x"))).ids
     assert [(one.source, one.size) for one in hashed if one.name == "c"] == [(IdSource.HASH, 50)]

@@ -98,6 +98,11 @@ def _as_trained(
     )
 
 
+def numbers(columns: Mapping[str, Kind | str | None]) -> frozenset[str]:
+    """Return which of these columns are numbers in the files of a model, dates among them; by name and `tabular.kinds.Kind`."""
+    return frozenset(name for name, kind in columns.items() if kind not in (Kind.TEXT, Kind.LIST, None))
+
+
 def same_kind(name: str, found: pa.DataType, trained: pa.DataType, place: Place) -> None:
     """Check that a column has text, or numbers, in rows to validate on if it has in those that are trained on.
 

@@ -140,14 +140,17 @@ def _sql_of(kind: pa.DataType) -> str:
     return f"DECIMAL({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else _NAMES[kind]
 
 
-def for_model(name: str, kind: pa.DataType, has_nulls: bool, has_inner_nulls: bool = False) -> str | None:
+def for_model(
+    name: str, kind: pa.DataType, has_nulls: bool, has_inner_nulls: bool = False, *, is_number: bool = False
+) -> str | None:
     """Return the expression for a column as the reader of tables takes it, None if it takes none of this type.
 
-    That one has no null integers, so those are floats; dates and times are seconds, since 1970 or midnight.
+    That one has no null integers, so those are floats; dates and times are seconds, since 1970 or midnight. Of a column of nulls only the
+    training has said what it is: `is_number`, or a text.
     """
     column = quoted(name)
     if pa.types.is_null(kind):
-        return f"CAST({column} AS VARCHAR) AS {column}"
+        return f"CAST({column} AS {'DOUBLE' if is_number else 'VARCHAR'}) AS {column}"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return f"CAST(epoch({column}) AS DOUBLE) AS {column}"
     if pa.types.is_decimal(kind):

@@ -78,7 +78,7 @@ def explain(statement: Explain, session: Session, name: str) -> Answer:
             check_exported(version)
             plan = plan_of(version)
     with session.store.work() as work:
-        taken_rows = taken(statement, session, work.directory, label)
+        taken_rows = taken(statement, session, version, work.directory, label)
         if plan is not None and label is not None:
             check_classes(statement, version, plan.label, taken_rows)
         size = _size(method, plan, version, min(taken_rows.rows, wanted.rows), "explain.rows" in wanted.plan)

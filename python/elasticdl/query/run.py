@@ -14,7 +14,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from elasticdl.errors import BadInput, BadSetting
+from elasticdl.errors import BadInput, BadSetting, Interrupted
 from elasticdl.files import reading
 from elasticdl.job import podsubmit
 from elasticdl.query import explaining, grammar, halves, inpods, jobs, newfile, training
@@ -128,7 +128,11 @@ def run(
         session = Session(source, models, params, flags, dry_run, tell)
         answers = []
         for statement in statements:
-            answers.append(_answer(statement, session))
+            try:
+                answers.append(_answer(statement, session))
+            except (Interrupted, KeyboardInterrupt):
+                kept = ", and its model is not kept" if isinstance(statement, Train) else ""
+                raise Interrupted(f"interrupted: the statement has ended without a result{kept}") from None
             answered(answers[-1])
     finally:
         source.close()

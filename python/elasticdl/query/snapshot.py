@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import shutil
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +122,7 @@ def take(
     label: str | None = None,
     fraction: float = 0.1,
     training: bool = True,
+    numbers: Collection[str] = (),
 ) -> Snapshot:
     """Run a query once, and keep its rows in a new directory.
 
@@ -134,6 +135,7 @@ def take(
         label: the column that no row may lack.
         fraction: of the rows, which are set apart for validation.
         training: shuffle, and set rows apart; otherwise they stay in their order.
+        numbers: names of columns that were numbers in the training, if these are rows for a model.
 
     Raises BadData, DatabaseRefused, Unwritable, JobFailed.
     """
@@ -156,7 +158,7 @@ def take(
                 f"validation.fraction={fraction} sets all {raw.rows:,} rows apart, and leaves none to train on; make it smaller"
             )
         with closing(_opened(directory / "spill")) as database:
-            rows = _Rows(database, raw, schema, seed)
+            rows = _Rows(database, raw, schema, seed, numbers)
             with Progress(
                 "rows shuffled and written" if training else "rows written", raw.rows, ask=rows.written
             ):
@@ -235,7 +237,9 @@ class _Counted:
 class _Rows:
     """The rows of all parts as one view of DuckDB, each with its number from 0."""
 
-    def __init__(self, database: Any, raw: RawParts, schema: pa.Schema, seed: int) -> None:
+    def __init__(
+        self, database: Any, raw: RawParts, schema: pa.Schema, seed: int, numbers: Collection[str]
+    ) -> None:
         """Raises BadData if a model takes none of the columns."""
         self._database = database
         self._count = raw.rows
@@ -246,11 +250,11 @@ class _Rows:
             number += "_"
         self._number = number
         self._hash = f"hash({number}, {seed})"
-        self._columns = [
-            column
+        found = (
+            for_model(name, kind, raw.nulls[name] > 0, name in raw.inner_nulls, is_number=name in numbers)
             for name, kind in zip(names, schema.types, strict=True)
-            if (column := for_model(name, kind, raw.nulls[name] > 0, name in raw.inner_nulls)) is not None
-        ]
+        )
+        self._columns = [column for column in found if column is not None]
         if not self._columns:
             raise BadData(f"a model takes none of the columns of the SELECT: {_shown(schema)}"[:1000])
         parts, before = [], 0

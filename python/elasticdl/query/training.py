@@ -282,7 +282,13 @@ def _rows(statement: Train, wanted: Wanted, session: Session, directory: Path) -
         if label is not None:
             check.same_kind(label, found.field(label).type, taken.schema.field(label).type, place)
         validation = snapshot.take(
-            session.source, apart, directory=directory / "validation", seed=seed, label=label, fraction=0.0
+            session.source,
+            apart,
+            directory=directory / "validation",
+            seed=seed,
+            label=label,
+            fraction=0.0,
+            numbers=check.numbers({one.name: kind_of(one.type) for one in taken.schema}),
         )
     except BadInput as error:
         raise (

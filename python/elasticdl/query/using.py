@@ -54,7 +54,7 @@ def begin_predict(statement: Predict, session: Session, rooms: Rooms) -> Half | 
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
-    found = taken(statement, session, work.directory)
+    found = taken(statement, session, version, work.directory)
     output = str(work.directory / "predictions")
     made = use(version) | {
         "prediction_data": str(found.training),
@@ -117,7 +117,7 @@ def begin_evaluate(statement: Evaluate, session: Session, rooms: Rooms) -> Half 
     if session.dry_run:
         return Answer(statement.place.text, foreseen(statement.table, version), version)
     work = rooms.work()
-    found = taken(statement, session, work.directory, label)
+    found = taken(statement, session, version, work.directory, label)
     if version.json["model_zoo"] is None:
         with placed(statement):
             known = plan_of(version).label
@@ -178,7 +178,11 @@ def write(
 
 
 def taken(
-    statement: Predict | Evaluate | Explain, session: Session, directory: Path, label: str | None = None
+    statement: Predict | Evaluate | Explain,
+    session: Session,
+    version: Version,
+    directory: Path,
+    label: str | None = None,
 ) -> Snapshot:
     """Return the rows of a statement's SELECT as files below a directory, in their order. Raises BadStatement, Unwritable."""
     with placed(statement):
@@ -190,6 +194,7 @@ def taken(
             seed=0,
             label=label,
             training=False,
+            numbers=check.numbers(version.json["columns"]),
         )
 
 

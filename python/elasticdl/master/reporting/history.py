@@ -168,7 +168,7 @@ class EventHistory:
         return self._how_left(servers=True)
 
     def _how_left(self, *, servers: bool) -> dict[str, int]:
-        """Return how many servers, or workers, were drained, and how many lost, also if the master that knew it was killed before it told."""
+        """Return how many servers, or workers, were drained and lost, also if the master that knew it was killed before it told."""
         left = {**dict.fromkeys(self._died & self.joined, "lost"), **self._left}
         hows = [how for name, how in left.items() if name.startswith(Role.PS) == servers]
         return {how: hows.count(how) for how in ("drained", "lost")}
