@@ -174,13 +174,17 @@ def test_the_newest_and_the_best_are_kept_and_what_is_read(tmp_path: Path) -> No
             tmp_path, number, Best(0.5, 10 * number) if number in (3, 4) else Best(0.5, 1), step=10 * number
         )
     (tmp_path / ".checkpoint-step-50-view-1.draft").mkdir()
+    (tmp_path / ".checkpoint-step-60-view-1.draft").mkdir()
+    under_way = ".checkpoint-step-60-view-1-passed.draft"  # of the same state, after its gate
+    (tmp_path / under_way).mkdir()
     (tmp_path / ".checkpoint-step-70-view-1-passed.draft").mkdir()
     (tmp_path / ".checkpoint-step-x.draft").mkdir()
-    remove_older_of_group(tmp_path, 2, 6, 60, {folder_of(tmp_path, 1) / NAME})
+    remove_older_of_group(tmp_path, 2, 6, (60, False), {folder_of(tmp_path, 1) / NAME})
     assert numbers(tmp_path) == [1, 4, 5, 6]
-    drafts = sorted(path.name for path in tmp_path.glob(".*"))
-    assert drafts == [".checkpoint-step-70-view-1-passed.draft", ".checkpoint-step-x.draft"]
-    remove_older_of_group(tmp_path, 1, 6, 60, set())
+    others = [".checkpoint-step-70-view-1-passed.draft", ".checkpoint-step-x.draft"]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [under_way, *others]
+    remove_older_of_group(tmp_path, 1, 6, (60, True), set())
+    assert sorted(path.name for path in tmp_path.glob(".*")) == others
     assert numbers(tmp_path) == [4, 6]
-    remove_older_of_group(tmp_path, 0, 6, 60, set())
+    remove_older_of_group(tmp_path, 0, 6, (60, True), set())
     assert numbers(tmp_path) == [4, 6]

@@ -172,9 +172,13 @@ def remove_older(directory: Path, kept: int, newest: int) -> None:
 
 
 def remove_older_of_group(
-    directory: Path, kept: int, newest: int, step: int, spared: Collection[Path]
+    directory: Path, kept: int, newest: int, age: tuple[int, bool], spared: Collection[Path]
 ) -> None:
-    """Do the same for a group whose newest one is of `step`; the best one stays, too, and those whose manifest is `spared`."""
+    """Do the same for a group.
+
+    `age`: of the newest one, its step and whether its gate was passed. A state may be saved before its gate and after it, and while the first
+    of the two gets its name the other is still written. The best one stays, too, and those whose manifest is `spared`.
+    """
     with contextlib.suppress(OSError):
         older = [number for number in numbers(directory) if number <= newest]
         folders = [folder_of(directory, number) for number in (older[:-kept] if kept else ())]
@@ -184,7 +188,7 @@ def remove_older_of_group(
                 _remove(folder)
         for draft in directory.glob(f".{_PREFIX}step-*.draft"):
             found = _OF_GROUP.fullmatch(draft.name)
-            if found is not None and int(found[1]) <= step:
+            if found is not None and (int(found[1]), found[2] is not None) <= age:
                 shutil.rmtree(draft, ignore_errors=True)
 
 
