@@ -176,8 +176,8 @@ def remove_older_of_group(
 ) -> None:
     """Do the same for a group.
 
-    `age`: of the newest one, its step and whether its gate was passed. A state may be saved before its gate and after it, and while the first
-    of the two gets its name the other is still written. The best one stays, too, and those whose manifest is `spared`.
+    `age`: of the newest one, its step and whether its gate was passed. A state may be saved before its gate and after it, and while the
+    first of the two gets its name the other is still written. The best one stays, too, and those whose manifest is `spared`.
     """
     with contextlib.suppress(OSError):
         older = [number for number in numbers(directory) if number <= newest]

@@ -34,7 +34,7 @@ _SMALL = 1 << 22
 _FEW = 1_000
 """Distinct numbers that are kept as values."""
 _EXACT = float(1 << 53)
-"""Up to it all integers are floats, and neighbours are told apart."""
+"""Up to it each integer is a float of its own."""
 
 
 @dataclass(frozen=True, slots=True)

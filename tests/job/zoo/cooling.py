@@ -11,7 +11,7 @@ LAST_EPOCH = 1
 
 class Cooling(Callback):
     def on_evaluated(self, logs):
-        self.optimizer.learning_rate *= 1.0 - 0.5 * dict(logs.values)["val_loss"]
+        self.optimizer.learning_rate *= 1.0 - 0.5 * logs.metrics["val_loss"]
 
 
 class Enough(Callback):

@@ -235,9 +235,7 @@ class AllReduceStrategy:
         assert self._snapshots is not None, "nothing is saved without a folder"
         kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
         age = (record.state.step, record.passed)
-        return functools.partial(
-            checkpoints.remove_older_of_group, self._snapshots, kept, record.number, age
-        )
+        return functools.partial(checkpoints.remove_older_of_group, self._snapshots, kept, record.number, age)
 
     def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
         if machine.schedule is not None:

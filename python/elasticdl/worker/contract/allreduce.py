@@ -72,6 +72,11 @@ class GateLogs:
     epoch_ended: bool
     epoch_loss: float | None
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by name, such as `val_loss`; none if this state is not evaluated."""
+        return dict(self.values or ())
+
 
 class Adapter(Protocol):
     """One framework's side of a synchronous worker. All calls come from one thread, except `convert`."""
