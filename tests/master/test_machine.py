@@ -480,6 +480,22 @@ def test_the_last_that_holds_the_state_stays_even_if_it_hangs() -> None:
     assert control.view.id == 3
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["it trains", "somebody has stopped it"])
+def test_a_job_that_is_stopped_waits_for_a_last_worker_that_hangs_twice_as_long_at_most(
+    is_stopped: bool,
+) -> None:
+    """Its state is given up then: nobody could end the job in another way than by killing it."""
+    control, killed = group("a"), []
+    if is_stopped:
+        control.give(StopAsked(1, "stopped"))
+        assert control.journal[-1] == StoppingRecord("stopped")
+    began = control.now
+    while control.now < began + 1000:
+        work(control, 2.5, a=(1, 3))
+        killed += [(control.now - began, one.worker) for one in control.said if isinstance(one, Kill)]
+    assert killed[:1] == ([(122.5, name("a"))] if is_stopped else [])
+
+
 def test_a_result_may_take_long_to_write() -> None:
     control = group("a", "b")
     control.seal("a", StateId(2, 1))

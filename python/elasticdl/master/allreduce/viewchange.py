@@ -140,13 +140,14 @@ class ViewChange:
     def holding_up(self, core: MasterCore, liveness: Liveness, suspects: Suspects, view: View) -> list[str]:
         """Return the suspected members of a view that can't be replaced, if nobody else is waited for and others wait for them.
 
-        That others have come, or answer, shows that the master itself can be reached: cut off from all, it lets them train.
+        That others have come, or answer, or that somebody has asked for the job's end, shows that the master itself can be reached: cut off
+        from all, it lets them train.
         """
         suspected = suspects()
         if not suspected:
             return []
         others = [peer for peer in view.members if not is_gone(core, peer) and peer.id not in suspected]
-        if not others and not liveness.has_joiner(core):
+        if not others and not liveness.has_joiner(core) and core.journal.stopping is None:
             return []
         if not all(liveness.has_sealed(peer.id, view) for peer in others):
             return []
