@@ -117,9 +117,9 @@ def test_a_master_that_cannot_begin_says_so_too() -> None:
     assert history.texts[EVENTS] == told(1).to_line()
 
 
-def test_a_new_master_waits_for_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no figures of the time before it, its summary would be wrong for the rest of the job."""
-    monkeypatch.setattr(statusstore, "_PERIOD", 0.01)
+@pytest.fixture
+def silent_at_first() -> Shelf:
+    """An object with one event, of which the first two readings fail."""
     history = Shelf()
     history.texts[EVENTS] = told(1).to_line()
     read, answers = history.read, iter([False, False, True])
@@ -130,28 +130,28 @@ def test_a_new_master_waits_for_a_cluster_that_does_not_answer(monkeypatch: pyte
         return read()
 
     history.read = unsure  # type: ignore[method-assign]
-    store = ObjectStatusStore(Shelf(), history, lambda line: None, lambda event: None)
+    return history
+
+
+def test_a_new_master_waits_for_a_cluster_that_does_not_answer(
+    silent_at_first: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no figures of the time before it, its summary would be wrong for the rest of the job."""
+    monkeypatch.setattr(statusstore, "_PERIOD", 0.01)
+    store = ObjectStatusStore(Shelf(), silent_at_first, lambda line: None, lambda event: None)
     assert store.recall() == [told(1)]
     store.conclude({})
 
 
-def test_what_could_not_be_read_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_read_is_not_written_over(
+    silent_at_first: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(statusstore, "_RECALL_SECONDS", 0.0)
-    shelf, history = Shelf(), Shelf()
-    history.texts[EVENTS] = told(1).to_line()
-    read, answers = history.read, iter([False, False, True])
-
-    def unsure() -> tuple[dict[str, str], str]:
-        if not next(answers, True):
-            raise OSError("no answer")
-        return read()
-
-    history.read = unsure  # type: ignore[method-assign]
-    store = ObjectStatusStore(shelf, history, lambda line: None, lambda event: None)
+    store = ObjectStatusStore(Shelf(), silent_at_first, lambda line: None, lambda event: None)
     assert store.recall() == []
     store.tell(told(2))
     store.conclude({"status": "finished"})
-    assert history.texts[EVENTS] == told(1).to_line() + told(2).to_line()
+    assert silent_at_first.texts[EVENTS] == told(1).to_line() + told(2).to_line()
 
 
 def test_what_each_member_tells_of_each_view_is_not_kept() -> None:

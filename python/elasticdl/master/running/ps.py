@@ -71,9 +71,8 @@ class PsStrategy:
                 highest = resuming.highest_number(spec, self._checkpoint)
         saved = [record for record in past.records if isinstance(record, SavedRecord)]
         if saved:
-            self._remove_replaced = self._removal_by(
-                saved[-1]
-            )  # a master before this one may not have come to it
+            # A master before this one may not have come to it.
+            self._remove_replaced = self._removal_by(saved[-1])
         return PsMaster(settings(spec, self._snapshots, self._checkpoint, highest))
 
     def _removal_by(self, record: SavedRecord) -> Callable[[], object]:
