@@ -8,10 +8,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -365,6 +367,24 @@ def test_a_wrong_count_is_undone(place: Place, monkeypatch: pytest.MonkeyPatch) 
     ):
         write(place)
     assert place.ids() is None
+
+
+def test_results_wait_for_a_file_that_another_process_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole job has made them, and a query's five seconds of patience would throw them away."""
+    monkeypatch.setattr("sqlite3.connect", partial(sqlite3.connect, timeout=0))
+    holder = sqlite3.connect(tmp_path / "data.db", isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN EXCLUSIVE")
+    source = open_source(f"sqlite:///{tmp_path}/data.db")
+    with pytest.raises(BadSetting, match="is being written by another process"):
+        source.schema("SELECT * FROM sqlite_master")
+    release = threading.Timer(0.2, holder.rollback)
+    release.start()
+    assert source.write("results", batches(), Into.NEW, COMMENT) == BATCHES * ROWS
+    release.join()
+    source.close()
+    holder.close()
 
 
 def test_a_full_disk(place: Place) -> None:

@@ -26,6 +26,8 @@ from elasticdl.spec.readers import database_file
 
 _LOOKED_AT = 100
 """Rows from which types are inferred before a query is run as a whole."""
+_LOCK_MILLISECONDS = 60_000
+"""How long a file may be locked by another process when results are written to it."""
 
 
 def batch_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
@@ -105,6 +107,9 @@ class SQLiteSource:
     def write(self, table: str, rows: Iterator[pa.RecordBatch], mode: Into, comment: str) -> int:
         """Write rows into a table in one transaction. Raises what `Source.write` says."""
         with self._errors(table):
+            if self._given is None:
+                # What a whole job has made is worth a longer wait than a query is.
+                self._connected().execute(f"PRAGMA busy_timeout = {_LOCK_MILLISECONDS}")
             self.check(table, mode)
             return written(_Target(self._connected(), table, comment), rows, mode, comment)
 
