@@ -158,7 +158,7 @@ def test_who_has_failed_leaves_or_is_left_out_has_no_work() -> None:
     for index in range(5):
         liveness = enroll(liveness, 0.0, f"worker-{index}-1", connection=index)
     liveness = liveness.leaves(1.0, member("worker-1-1")).evicted(1.0, "worker-2-1")
-    failed = Failure("worker-3-1", ProgramFailed("program", "", "", ""))
+    failed = Failure("worker-3-1", ProgramFailed("program", "", "", ""), 0.0)
     core = core_of(JOURNAL, failures={member("worker-3-1"): failed}, gone={"worker-4-1": "killed"})
     assert [one.name for one in liveness.workers_at_work(core, lambda _: True)] == ["worker-0-1"]
 

@@ -348,7 +348,7 @@ class AllReduceMaster(MasterCore):
             case StopJob(reason):
                 return self._hear_stop(connection, reason, out)
             case ProgramFailed():
-                return self._take_failure(connection, link, message, out)
+                return self._take_failure(now, connection, link, message, out)
             case FoundShards(shards, validation, plan):
                 return self._find(ShardsRecord(shards, validation, plan), link.name)
         return self  # said by those whom other masters serve
@@ -514,12 +514,12 @@ class AllReduceMaster(MasterCore):
         is_current = self.view is not None and exported.view == self.view.id
         return is_current and self.snapshots.is_kept(self.journal)
 
-    def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Self:
+    def _take_failure(self, now: float, connection: int, link: Link, error: ProgramFailed, out: Out) -> Self:
         """D10: note a program error; one of an evicted member counts for nothing."""
         if self._is_evicted(link.member):
             self._tell(connection, Evicted("this worker was left out of the group; a new life may join"), out)
             return self
-        return self._note_failure(link, error)
+        return self._note_failure(now, link, error)
 
     def _is_evicted(self, member: MemberId) -> bool:
         """D8: an id that stood in a view and is not in the current one."""

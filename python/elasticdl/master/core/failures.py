@@ -14,35 +14,33 @@ _FOR_ALL = ("bad-input", "nan", "storage")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program error that waits for its record or its answer."""
+    """A program error that waits for its record or its answer; `heard_at`: when this master heard of it first."""
 
     name: str
     error: ProgramFailed
+    heard_at: float
 
 
 def next_record(
-    failures: Iterable[Failure],
+    failures: Iterable[tuple[Failure, bool]],
     journal: Journal,
     relaunches: int,
     has_committed: Callable[[], bool],
     first: str,
-    *,
-    hears_more: bool,
 ) -> FailedRecord | ErrorRecord | None:
     """Return the record of the first failure that has none (D10: a program error is a record before it is an answer).
 
     Args:
-        failures: program errors.
+        failures: program errors, each with whether others may say yet that there is a first result: what depends on that waits.
         journal: what is journalled.
         relaunches: program errors per worker index that do not fail the job.
         has_committed: tells whether there is a first result, as a step that changed the model.
         first: which that is, for people: "the first step was committed".
-        hears_more: this master is new, and others may say yet that there is a first result; what depends on that waits for them.
     """
-    for failure in failures:
+    for failure, may_wait in failures:
         if any(record.worker == failure.name for record in journal.errors):
             continue
-        if hears_more and failure.error.kind not in _FOR_ALL and not has_committed():
+        if may_wait and failure.error.kind not in _FOR_ALL and not has_committed():
             continue
         reason = _fails_job(failure, journal, relaunches, has_committed, first)
         if reason is not None:

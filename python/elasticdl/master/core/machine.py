@@ -563,20 +563,25 @@ class MasterCore:
 
     # ------------------------------------------------------------------ failures
 
-    def _note_failure(self, link: Link, error: ProgramFailed) -> Self:
-        """D10: note a program error."""
-        return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
+    def _note_failure(self, now: float, link: Link, error: ProgramFailed) -> Self:
+        """D10: note a program error; it is said again until it is answered."""
+        before = self.failures.get(link.member)
+        failure = Failure(link.name, error, now if before is None else before.heard_at)
+        return replace(self, failures={**self.failures, link.member: failure})
 
     def _wanted_failure(self, now: float) -> Record | None:
-        settings, is_new = self.settings, now - self.started_at < self.settings.times.alone
+        alone = self.settings.times.alone
         record = next_record(
-            self.failures.values(),
+            # Others may need as long to find this master, and say then that there is a first result.
+            [
+                (failure, self.journal.epoch > 1 and now - failure.heard_at < alone)
+                for failure in self.failures.values()
+            ],
             self.journal,
-            settings.relaunches,
+            self.settings.relaunches,
             # An error of which the worker was started once more came after a first result.
             lambda: bool(self.journal.errors) or self._has_committed(),
             self.first,
-            hears_more=self.journal.epoch > 1 and is_new,
         )
         asked = self.give_up
         if record is None and asked is not None:

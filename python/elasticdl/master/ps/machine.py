@@ -334,7 +334,7 @@ class PsMaster(MasterCore):
                 out.append(Announce(kind, link.name, view, step, text, seconds))
                 return self
             case ProgramFailed():
-                return self._note_failure(link, message)._release(link.name)
+                return self._note_failure(now, link, message)._release(link.name)
         return self  # said by those whom other masters serve
 
     def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
@@ -349,7 +349,7 @@ class PsMaster(MasterCore):
             out.append(Announce(EventKind.JOINED, link.name, 0, self.steps_done, f"{link.name} has joined"))
         if other := self.liveness.contradicted(enroll, follows=self.work.follows):
             master = replace(self, liveness=liveness)._with_link(connection, registered)
-            return master._note_failure(link, _other_callbacks(other, follows=enroll.follows))._release(
+            return master._note_failure(now, link, _other_callbacks(other, follows=enroll.follows))._release(
                 link.name
             )
         # Words of a process may arrive after its end: nobody holds anything then.

@@ -283,7 +283,7 @@ class TaskMaster(MasterCore):
                 out.append(Announce(kind, link.name, view, step, text, seconds))
                 return self
             case ProgramFailed():
-                return self._note_failure(link, message)._without(link.member)
+                return self._note_failure(now, link, message)._without(link.member)
         return self
 
     def _enroll(self, now: float, connection: int, link: TaskLink, enroll: Enroll, out: Out) -> Self:
