@@ -647,10 +647,24 @@ def test_what_is_no_archive_ends_in_our_error(tmp_path: Path, content: bytes) ->
         zoo(tmp_path, content).spec()
 
 
-def test_a_zoo_reaches_nothing_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../model.py", tarfile.REGTYPE),
+        ("zoo/../../model.py", tarfile.REGTYPE),
+        ("/model.py", tarfile.REGTYPE),
+        ("zoo", tarfile.SYMTYPE),
+        ("zoo", tarfile.LNKTYPE),
+        ("zoo", tarfile.FIFOTYPE),
+        ("zoo", tarfile.CHRTYPE),
+    ],
+)
+def test_a_zoo_reaches_nothing_beside_it(tmp_path: Path, name: str, kind: bytes) -> None:
     out = io.BytesIO()
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, "/"
     with tarfile.open(fileobj=out, mode="w:gz") as files:
-        files.addfile(tarfile.TarInfo("../model.py"), io.BytesIO())
+        files.addfile(entry, io.BytesIO())
     with pytest.raises(BadSetting, match="is no file of a model zoo"):
         zoo(tmp_path, out.getvalue()).spec()
 

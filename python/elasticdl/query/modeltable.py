@@ -22,6 +22,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from elasticdl.errors import BadData, BadInput, BadSetting
+from elasticdl.files.unpacking import unpack
 from elasticdl.query.registry import COMMIT, Store, Version
 from elasticdl.query.source import DatabaseRefused, Into, Source
 
@@ -113,7 +114,7 @@ class ModelTable:
                 known = json.loads(file.read(int(file.read(_LENGTH), 16)))
                 if directory is not None:
                     with tarfile.open(fileobj=file, mode="r:gz") as archive:
-                        archive.extractall(directory, filter="data")
+                        unpack(archive, directory)
         except DatabaseRefused as error:
             raise BadData(
                 f"{error}; SQLFlow keeps the model {self.name} in a table of its name: train it first"

@@ -267,12 +267,12 @@ class CrashIsFailure(Mistaken):
     class master_class(AllReduceMaster):
         __slots__ = ()
 
-        def _wanted_failure(self) -> Record | None:
+        def _wanted_failure(self, now: float) -> Record | None:
             view = self.view
             for peer in () if view is None else view.members:
                 if "SIG" in self.gone.get(peer.name, "") or self.gone.get(peer.name) == "dead":
                     return FailedRecord(f"{peer.name} died")
-            return AllReduceMaster._wanted_failure(self)
+            return AllReduceMaster._wanted_failure(self, now)
 
 
 class VerdictToldFirst(Mistaken):

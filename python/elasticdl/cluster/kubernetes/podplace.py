@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import tarfile
 import zlib
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
+from elasticdl.files.unpacking import NoPlainFile, unpack
 from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.zoo import zoo_name
 
@@ -269,20 +269,14 @@ def _unpack(archive: Path, folder: Path) -> None:
     """Unpack what `pack_zoo` packed: plain files below `folder`. Raises BadSetting for anything else."""
     import gzip
 
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         with (
             gzip.open(archive) as packed,
             tarfile.open(fileobj=cast(BinaryIO, _Bounded(cast(BinaryIO, packed))), mode="r|") as files,
         ):
-            for entry in files:
-                target = (folder / entry.name).resolve()
-                content = files.extractfile(entry) if entry.isfile() else None
-                if content is None or folder.resolve() not in target.parents:
-                    raise BadSetting(f"{archive}: {entry.name!r} is no file of a model zoo")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as file:
-                    shutil.copyfileobj(content, file)
+            unpack(files, folder)
+    except NoPlainFile as error:
+        raise BadSetting(f"{archive}: {error.name!r} is no file of a model zoo") from None
     except _TooMuch:
         raise BadSetting(f"{archive}: it has more than {_UNPACKED:,} bytes, as no model zoo has") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
