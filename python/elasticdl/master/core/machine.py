@@ -74,6 +74,7 @@ from elasticdl.master.core.events import (
 from elasticdl.master.core.failures import Failure, next_record
 from elasticdl.master.core.records import (
     EpochRecord,
+    ErrorRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
@@ -570,8 +571,15 @@ class MasterCore:
         return replace(self, failures={**self.failures, link.member: failure})
 
     def _wanted_failure(self, now: float) -> Record | None:
+        record = self._failure_record(now) if self.failures else None
+        asked = self.give_up
+        if record is None and asked is not None:
+            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
+        return record
+
+    def _failure_record(self, now: float) -> FailedRecord | ErrorRecord | None:
         alone = self.settings.times.alone
-        record = next_record(
+        return next_record(
             # Others may need as long to find this master, and say then that there is a first result.
             [
                 (failure, self.journal.epoch > 1 and now - failure.heard_at < alone)
@@ -583,10 +591,6 @@ class MasterCore:
             lambda: bool(self.journal.errors) or self._has_committed(),
             self.first,
         )
-        asked = self.give_up
-        if record is None and asked is not None:
-            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
-        return record
 
     @abstractmethod
     def _has_committed(self) -> bool:
