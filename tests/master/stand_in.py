@@ -59,7 +59,7 @@ class Integers:
         if FAULT == "never ready":
             threading.Event().wait()
         while FAULT == "held" and not GO.with_name("let").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # another process's file has no event
 
     def convert(self, records: Any) -> Any:
         return np.array([float(record) for record in records])

@@ -122,7 +122,7 @@ class EventFiles:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._files += 1
         writer = self._open(self._directory, self._files)
-        flushed_at, is_flushed, at_once = time.monotonic(), True, False
+        flushed_at, is_flushed = time.monotonic(), True
         while True:
             try:
                 scalar = self._waiting.get(timeout=_FLUSH_SECONDS)
@@ -133,8 +133,10 @@ class EventFiles:
                     writer.close()
                     return
                 writer.write_event(_event(scalar))
-                is_flushed, at_once = False, scalar.rare
-            if not is_flushed and (at_once or time.monotonic() - flushed_at >= _FLUSH_SECONDS):
+                is_flushed = False
+                if scalar.rare:
+                    flushed_at = -math.inf
+            if not is_flushed and time.monotonic() - flushed_at >= _FLUSH_SECONDS:
                 writer.flush()
                 flushed_at, is_flushed = time.monotonic(), True
 

@@ -9,6 +9,8 @@ import threading
 from collections import deque
 
 from elasticdl.control.protocol.messages import Note
+from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.protocol.view import ViewId
 from elasticdl.worker.notes import Sending
 
 _MOST_NOTES = 1000
@@ -28,6 +30,10 @@ class KeptNotes:
         with self._lock:
             self._unsaid.append(note)
             self._say()
+
+    def say(self, text: str) -> None:
+        """Say a line in the job's log, now or on the next connection."""
+        self.add(Note(EventKind.NOTE, ViewId(0), 0, text))
 
     def connected(self) -> None:
         """Say on a new connection what waits for it."""

@@ -111,8 +111,6 @@ class MemberProcess:
         self._draining = False
         self._verdict: Received | None = None
         self._found: FoundShards | None = None
-        self._warning = ""
-        """What the job has not been told yet."""
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
@@ -155,7 +153,6 @@ class MemberProcess:
                     found = self._found
                 if found is not None and not self.data.done():
                     self._stream.send(found)
-                self._send_warning()
                 self.storage.connected()
                 self.kept.connected()
                 self._give(Connected())
@@ -208,15 +205,7 @@ class MemberProcess:
         if text and not self.name.startswith("worker-0-"):
             _log.warning("%s", text)
         elif text:
-            with self._lock:
-                self._warning = text
-            self._send_warning()
-
-    def _send_warning(self) -> None:
-        with self._lock:
-            text, self._warning = (self._warning, "") if self._connected else ("", self._warning)
-        if text and not self.note(f"warning: {text}"):
-            self._warning = text
+            self.kept.say(f"warning: {text}")
 
     def found(self, found: FoundShards) -> None:
         """Say what data there is, on each connection until the master has answered."""

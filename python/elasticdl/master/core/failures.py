@@ -22,25 +22,30 @@ class Failure:
 
 
 def next_record(
-    failures: Iterable[tuple[Failure, bool]],
+    failures: Iterable[Failure],
     journal: Journal,
     relaunches: int,
     has_committed: Callable[[], bool],
     first: str,
+    now: float,
+    patience: float,
 ) -> FailedRecord | ErrorRecord | None:
     """Return the record of the first failure that has none (D10: a program error is a record before it is an answer).
 
     Args:
-        failures: program errors, each with whether others may say yet that there is a first result: what depends on that waits.
+        failures: program errors.
         journal: what is journalled.
         relaunches: program errors per worker index that do not fail the job.
         has_committed: tells whether there is a first result, as a step that changed the model.
         first: which that is, for people: "the first step was committed".
+        now: the time, in seconds of the master's clock.
+        patience: seconds in which others may say yet that there is a first result; what depends on that waits.
     """
-    for failure, may_wait in failures:
+    for failure in failures:
         if any(record.worker == failure.name for record in journal.errors):
             continue
-        if may_wait and failure.error.kind not in _FOR_ALL and not has_committed():
+        may_wait = failure.error.kind not in _FOR_ALL and now - failure.heard_at < patience
+        if may_wait and not has_committed():
             continue
         reason = _fails_job(failure, journal, relaunches, has_committed, first)
         if reason is not None:

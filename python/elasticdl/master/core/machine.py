@@ -74,7 +74,6 @@ from elasticdl.master.core.events import (
 from elasticdl.master.core.failures import Failure, next_record
 from elasticdl.master.core.records import (
     EpochRecord,
-    ErrorRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
@@ -571,26 +570,23 @@ class MasterCore:
         return replace(self, failures={**self.failures, link.member: failure})
 
     def _wanted_failure(self, now: float) -> Record | None:
-        record = self._failure_record(now) if self.failures else None
+        record = None
+        if self.failures:
+            record = next_record(
+                self.failures.values(),
+                self.journal,
+                self.settings.relaunches,
+                # An error of which the worker was started once more came after a first result.
+                lambda: bool(self.journal.errors) or self._has_committed(),
+                self.first,
+                now,
+                # The others may need so long to find another master.
+                self.settings.times.alone if self.journal.epoch > 1 else 0.0,
+            )
         asked = self.give_up
         if record is None and asked is not None:
             return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
         return record
-
-    def _failure_record(self, now: float) -> FailedRecord | ErrorRecord | None:
-        alone = self.settings.times.alone
-        return next_record(
-            # Others may need as long to find this master, and say then that there is a first result.
-            [
-                (failure, self.journal.epoch > 1 and now - failure.heard_at < alone)
-                for failure in self.failures.values()
-            ],
-            self.journal,
-            self.settings.relaunches,
-            # An error of which the worker was started once more came after a first result.
-            lambda: bool(self.journal.errors) or self._has_committed(),
-            self.first,
-        )
 
     @abstractmethod
     def _has_committed(self) -> bool:

@@ -226,12 +226,10 @@ class ObjectStatusStore:
                 self._read_before()
             except OSError as error:
                 _log.info("what was reported before can't be read: %s", error)
-            else:
-                break
-            if time.monotonic() >= until:
-                break
-            time.sleep(_PERIOD)
-        return _events_of(self._before or ())
+                if time.monotonic() < until:
+                    time.sleep(_PERIOD)  # nobody says when the cluster answers again
+                    continue
+            return _events_of(self._before or ())
 
     def recall_curves(self) -> str:
         """Read the curves; those that can't be read now are begun anew."""

@@ -16,9 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from elasticdl.cluster.cluster import RELEASED
-from elasticdl.control.protocol.messages import FoundShards, Note
-from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import ViewId
+from elasticdl.control.protocol.messages import FoundShards
 from elasticdl.data.plan.loopplan import LoopPlan
 from elasticdl.errors import BadModel, BadSetting, Cancelled
 from elasticdl.worker.allreduce.machine import Member
@@ -131,7 +129,7 @@ class JobSession:
 
     def note(self, text: str) -> None:
         """Tell people, in the job's log."""
-        self._process.kept.add(Note(EventKind.NOTE, ViewId(0), 0, text))
+        self._process.kept.say(text)
 
     def long_operation(self, seconds: float) -> AbstractContextManager[None]:
         """Let what the program does meanwhile take so long without being taken for a worker that hangs."""
